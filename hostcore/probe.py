@@ -1,9 +1,9 @@
-"""A question to a Python process of its own, which may hang or die of it; an answer comes back in any case.
+"""Ask a separate Python process, which may hang or die; an answer comes back in any case.
 
 Plugins are imported, drivers started and disks written to in such processes. In: a module to run, and a question, if
 it takes one: a line of JSON on its standard input. Out: JSON objects, a line each, on its standard output.
-``{"doing": "…"}`` says what comes next, so that it is known where it got stuck; ``{"error": "…"}`` is the last line of
-a process that could not go on; the rest is the answer.
+``{"doing": "…"}`` names the next step, so that it is known where the process got stuck; ``{"error": "…"}`` is the last
+line of a process that failed; the rest is the answer.
 
 The process ends when it has answered, when its time is over and, if it uses :func:`answer`, when the process that asked
 is gone; with a session of its own, so does all that it has started.
@@ -38,10 +38,10 @@ _KEPT_BYTES: Final = 1 << 20
 
 @attrs.frozen(kw_only=True)
 class Answer:
-    """What a process said before it ended, or before its time was over."""
+    """Output of a process until its end, or until its time was over."""
 
     lines: Sequence[Mapping[str, Any]]
-    #: Why there is no more; None: it is complete.
+    #: The reason why there is no more; None: it is complete.
     trouble: str | None = None
     #: Why the process could not be started; empty if it was.
     not_started: str = ""
@@ -51,11 +51,11 @@ class Answer:
     output: str = ""
 
     def all(self, key: str) -> list[Any]:
-        """Everything that it said under a key."""
+        """Return all values under a key."""
         return [line[key] for line in self.lines if key in line]
 
     def last(self, key: str) -> Any:
-        """What it said last under a key; None if nothing."""
+        """Return the last value under a key; None if there is none."""
         return next(iter(reversed(self.all(key))), None)
 
 
@@ -122,12 +122,12 @@ class Probe:
 
     @property
     def seconds(self) -> float:
-        """How long ago it was started."""
+        """Return the seconds since its start."""
         return time.monotonic() - self._started
 
     @property
     def code(self) -> int | None:
-        """How it ended, as in ``subprocess``; None while it runs."""
+        """Return the exit code, as in ``subprocess``; None while it runs."""
         return 1 if self._process is None else self._process.poll()
 
     def answer(self, timeout_seconds: float) -> Answer:
@@ -208,7 +208,7 @@ def _read_end(stream: IO[bytes], into: "deque[bytes]") -> None:
 
 
 def _ask(stream: IO[bytes], question: bytes) -> None:
-    with suppress(BrokenPipeError):  # its end says more
+    with suppress(BrokenPipeError):  # its exit code is the better error
         _write(stream.fileno(), question)
 
 
@@ -218,16 +218,16 @@ def _write(descriptor: int, data: bytes) -> None:
 
 
 class Say(Protocol):
-    """Tells the asking process something at once."""
+    """Send an object to the asking process at once."""
 
     def __call__(self, **content: Any) -> None:
-        """One JSON object, on a line of its own."""
+        """Write a JSON object on a line of its own."""
 
 
 def answer(examine: Callable[[Say], None]) -> None:
-    """In the process: let a probe tell what it finds on standard output, and end. Other output goes to stderr.
+    """In the process: send the findings of a probe to standard output, and end. Other output goes to stderr.
 
-    :param examine: What to do. An exception of it is told as ``{"error": …}``, and the exit code is 1.
+    :param examine: What to do. An exception is sent as ``{"error": …}``, and the exit code is 1.
     """
     told, asking = os.dup(1), os.dup(0)
     os.dup2(2, 1)

@@ -1,4 +1,4 @@
-"""Which component an exception came from, and the part of its traceback that its author can do something about."""
+"""Attribution of an exception to a component, and the part of its traceback that the component's author can change."""
 
 import inspect
 import sys
@@ -22,7 +22,7 @@ _MOST_FRAMES: Final = 100
 
 
 def attribute(error: BaseException, components: "Sequence[Component]") -> "Component | None":
-    """The component that an exception came from; None if no frame of its traceback is a component's.
+    """Return the component that an exception came from; None if no frame of its traceback is a component's.
 
     From the innermost frame outwards: a method of the component itself, then code of its module, then code of its
     top-level package. Where several components fit, frames further out decide between them.
@@ -41,7 +41,7 @@ def attribute(error: BaseException, components: "Sequence[Component]") -> "Compo
 
 
 def calling(components: "Sequence[Component]") -> "Component | None":
-    """The component whose method is running right now, the innermost one; None if none is."""
+    """Return the component whose method is running right now, the innermost; None if none is."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         for component in components:
@@ -52,7 +52,7 @@ def calling(components: "Sequence[Component]") -> "Component | None":
 
 
 def author_of(frame: FrameType, components: "Sequence[Component]") -> "Component | None":
-    """The component whose code a frame runs, or has run; None if it is of none, or of several."""
+    """Return the component whose code a frame runs, or has run; None if it is of none, or of several."""
     for belongs in (_is_method, _is_in_module, _is_in_package):
         fitting = [component for component in components if belongs(frame, component)]
         if fitting:
@@ -61,26 +61,26 @@ def author_of(frame: FrameType, components: "Sequence[Component]") -> "Component
 
 
 def plugin_traceback(error: BaseException, component: "Component") -> str:
-    """The exception's traceback as text, without the host's frames in front of the component's first one."""
+    """Return the traceback as text, without the host's frames in front of the component's first one."""
     package = _top_level(component)
     return traceback_from(error, lambda frame: _is_method(frame, component) or _module(frame)[0] == package)
 
 
 def plugin_place(error: BaseException, component: "Component") -> str | None:
-    """File and line of the component's innermost frame, ``trainer.py:30``; None if there is none."""
+    """Return file and line of the component's innermost frame, ``trainer.py:30``; None if there is none."""
     found = place(error, in_package(_top_level(component)))
     return f"{found[0]}:{found[1]}" if found else None
 
 
 def defined_at(component: "Component", method: str) -> str | None:
-    """File and line of a component's method, ``trainer.py:30``; None if it is not one of Python's own functions."""
+    """Return file and line of a component's method, ``trainer.py:30``; None if it is no function written in Python."""
     found = getattr(component.instance, method, None)
     code = getattr(inspect.unwrap(getattr(found, "__func__", found)), "__code__", None) if callable(found) else None
     return f"{code.co_filename}:{code.co_firstlineno}" if isinstance(code, CodeType) else None
 
 
 def traceback_from(error: BaseException, belongs: Callable[[FrameType], bool]) -> str:
-    """The exception's traceback as text, from the first frame that belongs on; all of it if none does."""
+    """Return the traceback as text, from the first frame that belongs on; all of it if none does."""
     start = error.__traceback__
     for frame, traceback in _frames(error.__traceback__):
         if belongs(frame):
@@ -90,14 +90,14 @@ def traceback_from(error: BaseException, belongs: Callable[[FrameType], bool]) -
 
 
 def whole_traceback(error: BaseException) -> str:
-    """The exception's traceback as text, with the host's frames."""
+    """Return the traceback as text, with the host's frames."""
     return _formatted(error, error.__traceback__)
 
 
 def _formatted(error: BaseException, start: TracebackType | None) -> str:
-    """A traceback as Python prints it; of very many frames, and of very long messages, head and tail."""
-    told = tracebacks.TracebackException(type(error), error, start, lookup_lines=False, compact=True)
-    waiting, seen = [told], set()
+    """Format a traceback as Python does; of very many frames, and of very long messages, head and tail."""
+    whole = tracebacks.TracebackException(type(error), error, start, lookup_lines=False, compact=True)
+    waiting, seen = [whole], set()
     while waiting:
         one = waiting.pop()
         if id(one) in seen:
@@ -109,11 +109,11 @@ def _formatted(error: BaseException, start: TracebackType | None) -> str:
             one.stack[_MOST_FRAMES:-_MOST_FRAMES] = [words]
         waiting += [other for other in (one.__cause__, one.__context__, *(one.exceptions or ())) if other is not None]
     # Piece by piece: one of them is the message.
-    return bounded(scrub("".join(bounded(piece) for piece in told.format())), MOST_TRACEBACK)
+    return bounded(scrub("".join(bounded(piece) for piece in whole.format())), MOST_TRACEBACK)
 
 
 def place(error: BaseException, belongs: Callable[[FrameType], bool]) -> tuple[str, int] | None:
-    """File and line of the innermost frame that belongs; of a syntax error, where it is."""
+    """Return file and line of the innermost frame that belongs; those of a syntax error itself."""
     if isinstance(error, SyntaxError) and error.filename:
         return error.filename, error.lineno or 1
     for frame, traceback in reversed(list(_frames(error.__traceback__))):
@@ -123,7 +123,7 @@ def place(error: BaseException, belongs: Callable[[FrameType], bool]) -> tuple[s
 
 
 def in_package(package: str) -> Callable[[FrameType], bool]:
-    """Whether a frame runs code of a top-level package or module."""
+    """Return a test for frames that run code of a top-level package or module."""
     return lambda frame: _module(frame)[0] == package
 
 
@@ -134,7 +134,7 @@ def _frames(traceback: TracebackType | None) -> Iterator[tuple[FrameType, Traceb
 
 
 def _module(frame: FrameType) -> tuple[str, str]:
-    """The top-level package of a frame's code, and its module."""
+    """Return the top-level package of a frame's code, and its module."""
     module = frame.f_globals.get("__name__")
     name = module if isinstance(module, str) else ""
     return name.partition(".")[0], name

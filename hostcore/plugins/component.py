@@ -1,4 +1,4 @@
-"""From a selected plugin to a component: imported, checked, and constructed with its settings."""
+"""Loading: a selected plugin is imported, checked, and constructed with its settings."""
 
 import inspect
 import os
@@ -52,7 +52,7 @@ class Component:
 
     @property
     def hooks(self) -> tuple[str, ...]:
-        """The names of the hooks that it implements, not counting those it only wraps."""
+        """Return the names of the hooks that it implements, without those that it only wraps."""
         return tuple(found.hook for found in self.implementations if not found.wrapper)
 
 
@@ -105,7 +105,7 @@ def qualified(ref: PluginRef) -> str:
 
 
 def component_class(symbol: object, ref: PluginRef, *, pointer: str | None = None) -> type:
-    """The class of what a plugin names: a class, or, for an import path, an instance.
+    """Return the class of the object that a plugin names: a class, or, for an import path, an instance.
 
     :raises PluginError: ``plugin.not_a_class``.
     """
@@ -130,7 +130,7 @@ def component_class(symbol: object, ref: PluginRef, *, pointer: str | None = Non
 
 
 def settings_class(owner: type, ref: PluginRef, *, pointer: str | None = None) -> type | None:
-    """The attrs class that describes the settings of a component, nested or assigned; None if it declares none.
+    """Return the attrs class that describes the settings of a component, nested or assigned; None if it declares none.
 
     :raises PluginError: ``plugin.settings_class``: there is something of that name, but no attrs class.
     """
@@ -153,7 +153,7 @@ def settings_class(owner: type, ref: PluginRef, *, pointer: str | None = None) -
 
 
 def declared_capabilities(owner: type, ref: PluginRef, *, pointer: str | None = None) -> Capabilities:
-    """What a trainer says that it can do; the defaults if it says nothing, and for all other kinds.
+    """Return the capabilities that a trainer declares; the defaults without a declaration, and for all other kinds.
 
     :raises PluginError: ``plugin.capabilities``.
     """
@@ -195,7 +195,7 @@ def _import_path_refused(found: str, pointer: str | None) -> HostcoreError:
 
 
 def _objects(ref: PluginRef, *, job_dir: Path, check_objects: bool, import_paths: bool) -> "CheckObject":
-    """What is done about an import path in a plugin's settings."""
+    """Return the check of an import path in a plugin's settings."""
     from hostcore.job.structure import unchecked
 
     def refuse(path: ImportPath[Any], _form: Any) -> None:
@@ -269,7 +269,7 @@ def _refuse_run_files(settings: Any, selected: Selected, run_dir: Path) -> None:
 
 
 def _written(value: Any, pointer: str) -> Iterator[tuple[str, Path]]:
-    """The places that settings name, with their pointers, but for those of fields that are only read (``reads``)."""
+    """Yield the paths in settings, with their pointers, but for those of fields that are only read (``reads``)."""
     if isinstance(value, Path):
         yield pointer, value
     elif isinstance(value, str):
@@ -318,7 +318,7 @@ def _check_constructor(owner: type, passes: Mapping[str, Any], selected: Selecte
     else:
         try:
             signature = inspect.signature(owner)
-        except (TypeError, ValueError):  # written in C, or behind a metaclass's __getattr__; calling will tell
+        except (TypeError, ValueError):  # written in C, or behind a metaclass's __getattr__; the call shows it
             return
         try:
             signature.bind(**passes)

@@ -1,4 +1,4 @@
-"""Which names of the contract a plugin uses that will go, or have gone. The names and the texts are the contract's own.
+"""Deprecated names of the contract that a plugin uses. The names and the texts are the contract's own.
 
 pluggy could warn about arguments (``warn_on_impl_args``). It would do so as a Python warning, which is not shown in a
 run, without naming the distribution, and not at all about hooks, or names that have gone.
@@ -37,7 +37,7 @@ class DeprecatedUse:
 
 
 def deprecated_uses(ref: PluginRef, implementations: Sequence[Implementation]) -> tuple[DeprecatedUse, ...]:
-    """The deprecated names that a plugin uses: hooks, their arguments, and what its package imports from the contract.
+    """Return the deprecated names that a plugin uses: hooks, their arguments, and imports from the contract.
 
     :param ref: The plugin; it has been imported in this process.
     :param implementations: What it implements and wraps, as ``Component.implementations`` has it.
@@ -60,12 +60,12 @@ def deprecated_uses(ref: PluginRef, implementations: Sequence[Implementation]) -
 
 
 def deprecation_warnings(components: "Iterable[Component]") -> tuple[str, ...]:
-    """What a user is told about the components of a run: each use of each plugin once, however often a job names it."""
+    """Return the warnings for the components of a run: each use of each plugin once, however often a job names it."""
     uses = [use for one in components for use in deprecated_uses(one.ref, one.implementations)]
     return tuple(dict.fromkeys(use.message for use in uses))
 
 
 def _kind_of(hook: str, own: Kind) -> Kind:
-    """The kind that a hook belongs to; the own one first, since reporters and uploaders both have ``open``."""
+    """Return the kind that a hook belongs to; the own kind first, since reporters and uploaders both have ``open``."""
     reachable = [own, *(kind for kind in KINDS.values() if kind.room == own.room == "worker")]
     return next((kind for kind in reachable if hook in hooks_of(kind.name)), own)

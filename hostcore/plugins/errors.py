@@ -1,4 +1,4 @@
-"""What goes wrong in a plugin: told in one line, and carried from process to process with the plugin's traceback."""
+"""Errors of plugins: one line each, and carried from process to process with the plugin's traceback."""
 
 import traceback as tracebacks
 from collections.abc import Iterable, Mapping
@@ -33,7 +33,7 @@ class PluginError(HostcoreError):
 
 
 def as_content(error: HostcoreError) -> list[dict[str, Any]]:
-    """What another process is told of an error: all that are behind it, with the traceback of a plugin's exception."""
+    """Return all errors behind an error as JSON for another process, with the traceback of a plugin's exception."""
     return [
         bounded_record({**one.as_dict(), "traceback": getattr(one, "traceback", None)}) for one in all_errors(error)
     ]

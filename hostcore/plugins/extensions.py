@@ -19,13 +19,13 @@ T = TypeVar("T")
 
 
 class BrokenExtension(HostcoreError):
-    """What a name stands for cannot be imported, is something else than it should be, or is provided twice."""
+    """An extension that cannot be imported, is of another type than expected, or is provided twice."""
 
     code = "plugin.extension"
 
 
 def load_extension(registered: Sequence[Extension], expected: type[T]) -> T:
-    """What an entry point names.
+    """Import the object that an entry point names.
 
     :param registered: Those of one name; one, unless several distributions have it.
     :param expected: What it must be an instance of.
@@ -35,22 +35,22 @@ def load_extension(registered: Sequence[Extension], expected: type[T]) -> T:
     if len(registered) > 1:
         provided = ", ".join(f"{one.dist} {one.version}" for one in registered)
         raise BrokenExtension(f"{first.name!r} is provided by: {provided}", hint="uninstall all but one of them")
-    told = f"{first.name!r} of {first.dist} {first.version} is broken"
+    broken = f"{first.name!r} of {first.dist} {first.version} is broken"
     try:
         found = _imported(first)
     except BaseException as error:
         if is_by_signal(error):
             raise
-        raise _from_exception(told, first, error) from error
+        raise _from_exception(broken, first, error) from error
     if not isinstance(found, expected):
-        raise BrokenExtension(f"{told}: {first.value} is no {expected.__module__}.{expected.__qualname__}")
+        raise BrokenExtension(f"{broken}: {first.value} is no {expected.__module__}.{expected.__qualname__}")
     return found
 
 
 def installed_function(name: str) -> Callable[..., Any]:
-    """The function that ``hostcore.NAME`` is because a distribution registers it.
+    """Return the function that ``hostcore.NAME`` is because a distribution registers it.
 
-    :raises AttributeError: When none does; the message says what installs one that the project publishes.
+    :raises AttributeError: When none does; the message has the command for one that the project publishes.
     :raises BrokenExtension: When it cannot be used.
     """
     from hostcore.plugins.installed import discover
@@ -70,8 +70,8 @@ def _imported(extension: Extension) -> Any:
     return functools.reduce(getattr, symbol.split("."), importlib.import_module(module))
 
 
-def _from_exception(told: str, extension: Extension, error: BaseException) -> BrokenExtension:
-    """What a distribution's code has raised, with the place in it."""
+def _from_exception(broken: str, extension: Extension, error: BaseException) -> BrokenExtension:
+    """Convert an exception of a distribution's code, with the place in it."""
     from hostcore.plugins.attribution import in_package, place
     from hostcore.plugins.errors import one_line
     from hostcore_builtin_plugins.extras import pip_source
@@ -79,6 +79,6 @@ def _from_exception(told: str, extension: Extension, error: BaseException) -> Br
     at = place(error, in_package(extension.value.partition(":")[0].partition(".")[0]))
     where = f" ({at[0]}:{at[1]})" if at else ""
     return BrokenExtension(
-        f"{told}: {one_line(error)}{where}",
+        f"{broken}: {one_line(error)}{where}",
         hint=f"pip install --force-reinstall {pip_source(extension.dist)}, or uninstall it",
     )

@@ -1,4 +1,4 @@
-"""Which hooks a component implements or wraps, and what looks as if it did but would never be called.
+"""The hooks that a component implements or wraps, and methods that look like hooks but would never be called.
 
 A contract method of the component's own kind needs no marker. A wrapper does: ``@hookimpl(wrapper=True)``; it wraps
 every use of the hook in its room. Under the name of a method of its own contract a component cannot wrap: there it *is*
@@ -112,7 +112,7 @@ def _declared(owner: type, instance: object | None) -> dict[str, Any]:
 
 
 def _marks(attribute: object) -> Mapping[str, Any]:
-    """What markers left on a method, whichever of ``@staticmethod`` and ``@hookimpl`` is the outer one."""
+    """Return the attributes of markers on a method, whichever of ``@staticmethod`` and ``@hookimpl`` is outermost."""
     if not isinstance(attribute, FunctionType | MethodType | staticmethod | classmethod | functools.partial):
         return {}
     inner = getattr(attribute, "__func__", None)
@@ -120,7 +120,7 @@ def _marks(attribute: object) -> Mapping[str, Any]:
 
 
 def _is_method_of_module(owner: type, name: str, attribute: object) -> bool:
-    """Whether it is a method written in the module of the component, not inherited from a library."""
+    """Return whether a method is written in the module of the component, not inherited from a library."""
     if not isinstance(attribute, FunctionType | staticmethod | classmethod):
         return False
     return any(name in vars(layer) and layer.__module__ == owner.__module__ for layer in owner.__mro__)

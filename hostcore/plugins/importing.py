@@ -1,4 +1,4 @@
-"""Importing what ``module:symbol`` names, a plugin or an object of its settings: guarded, since it runs their code."""
+"""Import of ``module:symbol``, a plugin or an object of its settings: guarded, since it runs their code."""
 
 import ast
 import importlib
@@ -41,13 +41,13 @@ NAMES: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
         "to_float_scalar": ("hostcore_toolkit", "to_float_scalar"),
     }
 )
-#: For a module whose source does not say what it wants: every trainer needs these.
+#: For a module whose source names nothing: every trainer needs these.
 _USUAL: Final = (ast.alias("StepContext"), ast.alias("StepResult"))
 
 
 @attrs.frozen(kw_only=True)
 class _Wanted:
-    """What is to be imported, and what errors say of it."""
+    """An object to import, and its description in errors."""
 
     #: ``module:symbol``.
     value: str
@@ -73,7 +73,7 @@ class _Wanted:
 
 
 def import_plugin(ref: PluginRef, *, job_dir: Path, pointer: str | None = None) -> object:
-    """The object that a plugin's entry point or import path names.
+    """Import the object that a plugin's entry point or import path names.
 
     :param job_dir: The job file's folder; import paths are looked up there too, after everything installed.
     :param pointer: Where the job names the plugin.
@@ -87,7 +87,7 @@ def import_plugin(ref: PluginRef, *, job_dir: Path, pointer: str | None = None) 
 
 
 def check_object(path: ImportPath[Any], form: Any, *, job_dir: Path) -> None:
-    """Import what a setting names, and see that it is what the setting asks for.
+    """Import the object that a setting names, and check its type against the annotation.
 
     :param form: The setting's annotation.
     :param job_dir: The job file's folder; the path is looked up there too, after everything installed.
@@ -114,7 +114,7 @@ def _kind_of(found: object) -> str:
 
 @contextmanager
 def guarded(done: str, ref: PluginRef, *, code: str, pointer: str | None) -> Iterator[None]:
-    """While it is entered, what a plugin raises becomes a :class:`PluginError`; its own errors of the contract pass.
+    """Turn exceptions of a plugin into :class:`PluginError`; its own errors of the contract pass.
 
     :param done: As :func:`from_exception` takes it.
     """
@@ -131,9 +131,9 @@ def guarded(done: str, ref: PluginRef, *, code: str, pointer: str | None) -> Ite
 def from_exception(
     done: str, error: BaseException, *, code: str, ref: PluginRef, pointer: str | None, hint: str | None = None
 ) -> PluginError:
-    """What a plugin raised, in one line, with its own traceback.
+    """Convert an exception of a plugin: one line, with its own traceback.
 
-    :param done: What could not be done: ``imported``, ``constructed``.
+    :param done: The action that failed: ``imported``, ``constructed``.
     """
     return _failed(done, error, _Wanted.plugin(ref, pointer), code=code, hint=hint)
 
@@ -219,7 +219,7 @@ def _no_symbol(module: ModuleType, symbol: str, wanted: _Wanted) -> PluginError:
 
 
 def _guess(module: ModuleType, ref: PluginRef, *, pointer: str | None) -> object:
-    """The component of ``module:``: a conventional name, else the one public object with all required methods."""
+    """Return the component of ``module:``: a conventional name, else the only object with all required methods."""
     kind = KINDS[ref.kind]
     public = {name: value for name, value in vars(module).items() if not name.startswith("_")}
     camel = "".join(part.title() for part in kind.name.split("_"))
@@ -246,7 +246,7 @@ def _guess(module: ModuleType, ref: PluginRef, *, pointer: str | None) -> object
 
 
 def _fits(value: object, kind: Kind) -> bool:
-    """Whether something looks like a component of a kind, without running any code of its own."""
+    """Return whether a value looks like a component of a kind, without running any code of its own."""
     owner = value if inspect.isclass(value) else type(value)
     if isinstance(value, ModuleType) or inspect.isabstract(owner) or _is_of_the_contract(value):
         return False
@@ -267,7 +267,7 @@ def _module_of(value: object) -> str | None:
 
 
 def import_to_write(error: ModuleNotFoundError) -> str | None:
-    """The line that replaces all imports from gen-worker of a module that failed; None if it failed for another."""
+    """Return the line that replaces the imports from gen-worker of a module that failed; None for other modules."""
     if (error.name or "").partition(".")[0] != FORMER:
         return None
     where = place(error, lambda frame: not frame.f_code.co_filename.startswith("<"))
@@ -287,7 +287,7 @@ def import_to_write(error: ModuleNotFoundError) -> str | None:
 
 
 def _imported(file: Path) -> Iterator[ast.alias]:
-    """What the source of a module imports from gen-worker by name."""
+    """Yield the names that the source of a module imports from gen-worker."""
     try:
         nodes = ast.walk(ast.parse(file.read_bytes()))
     except (OSError, SyntaxError, ValueError):

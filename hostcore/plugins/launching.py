@@ -1,4 +1,4 @@
-"""A job's launcher, ready to be called; whatever it raises is an error that names it."""
+"""Launcher of a job, ready to be called; every exception becomes an error that names the launcher."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -32,11 +32,11 @@ class Launcher:
 
     @property
     def sees_run_dir(self) -> bool:
-        """Whether what it launches sees the run directory."""
+        """Return whether the launched supervisor sees the run directory."""
         return bool(getattr(self._component.instance, "sees_run_dir", True))
 
     def plan(self, ctx: LaunchContext) -> LaunchPlan:
-        """What :meth:`launch` would do.
+        """Describe what :meth:`launch` would do.
 
         :raises HostcoreError: See :meth:`launch`.
         """
@@ -52,9 +52,9 @@ class Launcher:
         return handle
 
     def poll(self, handle: LaunchHandle) -> LaunchStatus:
-        """What became of it.
+        """Return the status of a launched supervisor.
 
-        :raises HostcoreError: When that cannot be told.
+        :raises HostcoreError: When it is unknown.
         """
         status: LaunchStatus = self._guarded("asked how it goes", self._poll, handle)
         return attrs.evolve(status, message=bounded(status.message)) if isinstance(status, LaunchStatus) else status
@@ -68,10 +68,10 @@ class Launcher:
         self._guarded("asked to cancel", self._cancel, handle, grace_seconds)
 
     def read_logs(self, handle: LaunchHandle, since: str = "") -> LogChunk:
-        """What it printed.
+        """Return the next output of a launched supervisor.
 
         :param since: The ``next`` of the chunk before; empty for the beginning.
-        :raises HostcoreError: When that cannot be told.
+        :raises HostcoreError: When it cannot be read.
         """
         chunk: LogChunk = self._guarded("asked for its logs", self._read_logs, handle, since)
         return chunk
@@ -88,7 +88,7 @@ class Launcher:
 
 
 def launcher_of(spec: JobSpec, discovered: Discovered) -> Launcher:
-    """The launcher of a job.
+    """Load the launcher of a job.
 
     :raises HostcoreError: When it is not installed, or cannot be loaded.
     """
@@ -96,7 +96,7 @@ def launcher_of(spec: JobSpec, discovered: Discovered) -> Launcher:
 
 
 def load_launcher(use: ComponentUse, discovered: Discovered, *, job_dir: Path) -> Launcher:
-    """A launcher by its name and its settings.
+    """Load a launcher by its name and its settings.
 
     :param job_dir: Where relative paths in its settings start.
     :raises HostcoreError: See :func:`launcher_of`.

@@ -1,4 +1,4 @@
-"""What is installed, as one document: what ``hostcore plugins --json`` prints, and the service answers.
+"""Document of the installed plugins, for ``hostcore plugins --json`` and the service.
 
 Plugins ship conformance reports: ``conformance.json`` in their top-level package, which is found without importing it.
 ``hostcore check NAME --json FILE`` writes one: ``{"plugin": {"kind", "name", "distribution", "version"}, "hostcore",
@@ -41,7 +41,7 @@ class FailedCheck:
 
 @attrs.frozen(kw_only=True)
 class ShippedReport:
-    """What a plugin says came of its conformance checks."""
+    """The conformance report that a plugin ships."""
 
     kind: str
     name: str
@@ -71,7 +71,7 @@ class ShippedReport:
         return "not fully checked" if self.is_partial else f"{self.summary['passed']} passed"
 
     def is_of(self, ref: PluginRef) -> bool:
-        """Whether the version that was checked is the one that is installed."""
+        """Return whether the installed version is the one that was checked."""
         return self.version == ref.version
 
 
@@ -228,7 +228,7 @@ def plugins_document(found: Discovered, shipped: ShippedReports | None = None) -
 
 
 def conformance_document(ref: PluginRef, report: ShippedReport | None) -> dict[str, Any] | None:
-    """What a shipped report says about the plugin that is installed, as plain JSON; None without a report."""
+    """Return a shipped report beside the installed version as plain JSON; None without a report."""
     if report is None:
         return None
     return {

@@ -1,4 +1,4 @@
-"""What exactly ran: distribution, version and hash of a plugin, for the run's record. Imports no plugin."""
+"""Distribution, version and hash of a plugin, for the run's record. Imports no plugin."""
 
 import base64
 import hashlib
@@ -18,7 +18,7 @@ from hostcore_hookspecs.plan import PluginRef
 
 @attrs.frozen(kw_only=True)
 class Provenance:
-    """Where a plugin came from."""
+    """Origin of a plugin's code."""
 
     kind: str
     name: str
@@ -31,7 +31,7 @@ class Provenance:
 
 
 def provenance(ref: PluginRef, *, job_dir: Path | None = None, path: Sequence[str] | None = None) -> Provenance:
-    """Where a plugin came from.
+    """Return the origin of a plugin's code.
 
     :param job_dir: The job file's folder, where import paths are looked up as well.
     :param path: The folders that it is installed in, if that is another environment.
@@ -48,7 +48,7 @@ def provenance(ref: PluginRef, *, job_dir: Path | None = None, path: Sequence[st
 
 
 def other_code(ref: PluginRef, *, path: Sequence[str] | None = None) -> str | None:
-    """That the module of a plugin is not the file that its distribution installed, in a sentence; None if it is.
+    """Return a sentence about a plugin whose module is not the file that its distribution installed; None if it is.
 
     pip installs two distributions with a module of one name over each other. None as well where there is no RECORD.
 

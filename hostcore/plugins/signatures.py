@@ -1,4 +1,4 @@
-"""Whether one method can be called as its hook is called."""
+"""Check that a method can be called as its hook is called."""
 
 import difflib
 import functools
@@ -146,9 +146,9 @@ def _own(function: Callable[..., Any], parameters: list[Parameter], documented: 
 def _check_removed(parameters: Sequence[Parameter], attribute: str, removed: Mapping[str, Deprecation]) -> None:
     gone = [parameter.name for parameter in parameters if parameter.name in removed]
     if gone:
-        told = [f"the argument {name!r}, which {removed[name].history}" for name in gone]
+        history = [f"the argument {name!r}, which {removed[name].history}" for name in gone]
         hints = [f"In place of {name!r}: {removed[name].instead}." for name in gone]
-        raise SignatureError(f"{attribute} takes {', and '.join(told)}", " ".join(hints), code="plugin.removed")
+        raise SignatureError(f"{attribute} takes {', and '.join(history)}", " ".join(hints), code="plugin.removed")
 
 
 def _check_parameters(parameters: Sequence[Parameter], attribute: str, hook: str, documented: Sequence[str]) -> None:

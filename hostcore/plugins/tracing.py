@@ -136,7 +136,7 @@ class _Call:
 
 
 def summary(value: object, depth: int = 0) -> str:
-    """What a value is, in a few words. Of a tensor nothing is read but what Python knows of it."""
+    """Summarize a value in a few words. Of a tensor only shape, data type and device are read."""
     kind = type(value).__name__
     if value is None or isinstance(value, bool | int):
         return repr(value)
