@@ -15,8 +15,8 @@ EXAMPLE := example_trainers/flight_delay
 EXAMPLES := $(EXAMPLE) example_trainers/digits example_trainers/char_lm
 
 # What is not the host: a distribution each, which the host finds by entry point.
-EXTENSIONS := extensions/chaos extensions/conformance extensions/engines extensions/environments extensions/lightning extensions/service extensions/sources \
-              extensions/sweeps extensions/trackers extensions/transformers
+EXTENSIONS := extensions/chaos extensions/conformance extensions/engines extensions/environments extensions/inspect extensions/lightning extensions/service \
+              extensions/sources extensions/sweeps extensions/trackers extensions/transformers
 
 # Not installed: their tests and those of their tutorials install them where they are alone.
 EXAMPLE_PLUGINS := example_plugins/sqlite_reporter example_plugins/vault_uploader
@@ -133,7 +133,7 @@ $(PY):
 
 $(VENV)/demo.installed: $(PROJECTS) | $(PY)
 	$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt \
-	  -e ./hookspecs -e ./toolkit -e ./builtin_plugins -e . -e './$(EXAMPLE)[data]'
+	  -e ./hookspecs -e ./toolkit -e ./builtin_plugins -e . -e ./extensions/inspect -e './$(EXAMPLE)[data]'
 	@touch $@
 
 $(VENV)/test-long.installed: $(VENV)/test.installed

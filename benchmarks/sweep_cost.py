@@ -6,7 +6,7 @@ many steps as counted there, in a bare PyTorch loop: ``optuna`` one after the ot
 worker of Ray's. What they keep beside the values is what each keeps by default. One trial at a time and one thread
 everywhere. The time of CPUs is that of processes that were waited for: Ray's daemons are not in it.
 
-    pip install ./extensions/sweeps 'ray[tune]' './example_trainers/digits[data]'
+    pip install ./extensions/inspect ./extensions/sweeps 'ray[tune]' './example_trainers/digits[data]'
     python benchmarks/sweep_cost.py [--trials 12] [--epochs 10] [--rounds 3] [--json FILE]
 """
 

@@ -4,7 +4,7 @@ The digits are swept with TPE and ASHA in peace, on this machine; then under fir
 the table must be the same then: the values of a trial, its state, the step at which it ended, its objective to the last
 bit; and so must the best. Each trial must be one run, whose attempts followed one another.
 
-    pip install ./extensions/sweeps './example_trainers/digits[data]'
+    pip install ./extensions/inspect ./extensions/sweeps './example_trainers/digits[data]'
     python benchmarks/sweep_proof.py [--launchers local slurm ray] [--trials 60] [--kills 30] [--parallel 2] [--seed 1]
 
 With another launcher than `local`, the trials run there (Slurm's commands on the PATH, a Ray in

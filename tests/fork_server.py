@@ -82,6 +82,7 @@ PRELOADED = (
     "hostcore_builtin_plugins.uploaders.fsspec",
     "hostcore_builtin_plugins.uploaders.store_folder",
     "hostcore_hookspecs.lifecycle",
+    "hostcore_inspect.plots",
     "hostcore_hookspecs.trainer",
     "hostcore_service.app",
     "hostcore_service.serve",

@@ -24,8 +24,8 @@ def distributions() -> set[str]:
 def render() -> list[str]:
     """A section for every kind."""
     from hostcore.cli.named_plugins import describe_installed, environment_named
+    from hostcore.cli.plugin_page import entries, page
     from hostcore.plugins.listing import shipped_reports
-    from hostcore.report.plugin_page import entries, page
 
     here = environment_named(None)
     refs = [ref for ref in here.discovered.refs if ref.dist in distributions()]

@@ -3,10 +3,10 @@
 import orjson
 
 from hostcore.cli.output import style
+from hostcore.cli.wording import NOTHING
 from hostcore.events.codec import CorruptLog, decode_event, unknown_text
 from hostcore.events.kinds import KINDS, Kind
 from hostcore.events.times import moment
-from hostcore.report.wording import NOTHING
 from hostcore_builtin_plugins.control_characters import visible
 from hostcore_builtin_plugins.messages import text_of
 from hostcore_hookspecs.events import ENDS

@@ -16,8 +16,8 @@ from typing import Any, Final, NoReturn, ParamSpec
 import click
 
 from hostcore.cli.redacting_stream import scrub_streams
+from hostcore.cli.wording import in_columns
 from hostcore.errors import all_errors, described
-from hostcore.report.wording import in_columns
 from hostcore.secrets.scrub import known, scrub
 from hostcore_builtin_plugins.control_characters import OutputFilter, visible
 from hostcore_hookspecs.errors import HostcoreError

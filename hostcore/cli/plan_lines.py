@@ -5,10 +5,10 @@ from typing import Any, Final
 
 from hostcore.cli.output import echo, style, warn
 from hostcore.cli.run_client import Validation
+from hostcore.cli.wording import named_values
 from hostcore.errors import is_option
 from hostcore.job.data import with_sections
 from hostcore.job.spec import JobSpec, job_view
-from hostcore.report.wording import named_values
 from hostcore_builtin_plugins.progress import format_devices
 
 #: What is printed of a check.

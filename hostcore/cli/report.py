@@ -7,7 +7,7 @@ from pathlib import Path, PurePosixPath
 
 from hostcore.checkpoints.names import step_of_folder
 from hostcore.cli.output import echo, print_json, style, warn
-from hostcore.report.wording import best_of, by_phase, figure, lasting, named_values, warnings_of
+from hostcore.cli.wording import best_of, by_phase, figure, lasting, named_values, warnings_of
 from hostcore.runs.directory import RunDirectory, runs_dir
 from hostcore.runs.result import RunResult
 from hostcore.secrets.scrub import scrub

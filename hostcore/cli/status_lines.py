@@ -6,10 +6,7 @@ from collections.abc import Iterator
 from hostcore.cli.output import shown, style
 from hostcore.cli.report import in_words
 from hostcore.cli.run_client import RunHandle
-from hostcore.events.bounds import bounded
-from hostcore.events.times import moment
-from hostcore.events.writer import now_ms
-from hostcore.report.wording import (
+from hostcore.cli.wording import (
     NOTHING,
     ago,
     best_of,
@@ -22,6 +19,9 @@ from hostcore.report.wording import (
     steps_of,
     warnings_of,
 )
+from hostcore.events.bounds import bounded
+from hostcore.events.times import moment
+from hostcore.events.writer import now_ms
 from hostcore.runs.history import AttemptHistory
 from hostcore.runs.used import shown_fingerprint
 from hostcore.supervisor.run_status import RunStatus

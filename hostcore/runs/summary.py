@@ -1,9 +1,9 @@
 """Runs as ``hostcore list`` and ``hostcore status`` show them: derived from their directories, nothing else is kept."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 
@@ -21,6 +21,8 @@ from hostcore_hookspecs.errors import HostcoreError, RunError
 if TYPE_CHECKING:
     from hostcore.runs.launch import Launch
     from hostcore_hookspecs.launcher import LaunchStatus
+
+A = TypeVar("A")
 
 #: An attempt is claimed a moment before its lease is written; for so long its claim stands for the lease.
 _OPENING_MS = 10_000
@@ -228,3 +230,11 @@ def list_runs(runs: Path) -> tuple[list[RunSummary], list[Mapping[str, str]]]:
         except (CorruptDocument, UnreadableDocument) as error:
             broken.append({"path": str(folder), "error": str(error)})
     return sorted(found, key=lambda run: run.submitted_ms, reverse=True), broken
+
+
+def sorted_by_value(items: Iterable[A], value: Callable[[A], float | None], *, reverse: bool) -> list[A]:
+    """Sort by a number, stably; those without a finite one come last, whatever the direction."""
+    kept = list(items)
+    valued = [(number, item) for item in kept if (number := value(item)) is not None]
+    ordered = [item for _, item in sorted(valued, key=lambda pair: pair[0], reverse=reverse)]
+    return [*ordered, *(item for item in kept if value(item) is None)]

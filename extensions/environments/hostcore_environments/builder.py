@@ -19,8 +19,8 @@ from typing import Any, Final
 
 from packaging.requirements import InvalidRequirement, Requirement
 
+from hostcore.cli.wording import lasting
 from hostcore.job.sections import EnvironmentSpec
-from hostcore.report.wording import lasting
 from hostcore.supervisor.environment import OWN, BuiltEnvironment, EnvironmentBuilder
 from hostcore_environments.cache import FOLDER_VARIABLE, EnvironmentCache
 from hostcore_environments.own_wheels import digest_of, own_distributions

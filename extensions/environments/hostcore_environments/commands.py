@@ -5,7 +5,7 @@ import time
 import click
 
 from hostcore.cli.output import echo, json_option, print_json, print_table, reports_errors
-from hostcore.report.wording import ago
+from hostcore.cli.wording import ago
 
 
 @click.group("environments", short_help="List and remove the environments that were built for jobs.")

@@ -20,8 +20,8 @@ from typing import IO, Final
 import attrs
 from uv import find_uv_bin
 
+from hostcore.cli.wording import lasting
 from hostcore.events.bounds import bounded
-from hostcore.report.wording import lasting
 from hostcore.secrets.scrub import scrub
 from hostcore_hookspecs.errors import HostcoreError
 

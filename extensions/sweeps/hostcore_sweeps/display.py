@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hostcore.cli.output import echo
-from hostcore.report.wording import NOTHING, figure, lasting
+from hostcore.cli.wording import NOTHING, figure, lasting
 from hostcore_builtin_plugins.control_characters import visible
 from hostcore_sweeps.space import Values
 from hostcore_sweeps.status import RowState, SweepStatus, TrialRow

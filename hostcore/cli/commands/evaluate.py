@@ -30,7 +30,7 @@ from hostcore.cli.output import (
     verbose_option,
     warn,
 )
-from hostcore.report.wording import figure
+from hostcore.cli.wording import figure
 
 if TYPE_CHECKING:
     from hostcore.supervisor.evaluate import Evaluation

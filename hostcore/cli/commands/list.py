@@ -12,7 +12,7 @@ from hostcore.cli import completion
 from hostcore.cli.job_options import runs_dir_option
 from hostcore.cli.output import echo, json_option, print_json, print_table, reports_errors, warn
 from hostcore.cli.server_option import run_client, server_option
-from hostcore.report.wording import NOTHING, ago, figure, lasting, steps_of
+from hostcore.cli.wording import NOTHING, ago, figure, lasting, steps_of
 from hostcore.runs.statuses import STATUSES
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def list_command(
     names = list(dict.fromkeys([*([sort] if sort else []), *metrics]))
     values = _values(client, [run.run_id for run in found.runs], names) if names else {}
     if sort:
-        from hostcore.report.comparison import sorted_by_value
+        from hostcore.runs.summary import sorted_by_value
 
         ordered = sorted_by_value(found.runs, lambda run: values[run.run_id].get(sort), reverse=reverse)
         found = attrs.evolve(found, runs=ordered[:limit])

@@ -124,7 +124,7 @@ def _print_plugin(plugin: dict[str, object], conformance: Sequence[str]) -> None
 
     :param conformance: Lines about how it conforms.
     """
-    from hostcore.report.plugin_page import takes
+    from hostcore.cli.plugin_page import takes
 
     ref = plugin["ref"]
     assert isinstance(ref, dict)
@@ -178,8 +178,8 @@ def print_directory(*, environment: Path | None, as_json: bool) -> None:
     Each is imported in a process of its own. A plugin that fails to import is on the page, with the reason.
     """
     from hostcore.cli.named_plugins import describe_installed
+    from hostcore.cli.plugin_page import entries, page
     from hostcore.plugins.listing import shipped_reports
-    from hostcore.report.plugin_page import entries, page
 
     place = environment_named(environment)
     shipped = shipped_reports(place.discovered.refs, place.discovered)

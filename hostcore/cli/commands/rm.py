@@ -58,7 +58,7 @@ def remove_runs(
     :param yes: Whether they are removed.
     :param leftovers: Of killed removals; removed as well.
     """
-    from hostcore.report.wording import ago
+    from hostcore.cli.wording import ago
     from hostcore.supervisor.removing import remove_leftover, remove_run, size_of
     from hostcore_builtin_plugins.progress import format_bytes
 

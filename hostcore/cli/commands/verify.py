@@ -107,7 +107,7 @@ def _log_of(directory: "RunDirectory") -> "LogRecord | None":
 
 def _tell(checks: "list[Check]", directory: "RunDirectory", *, ok: bool, running: bool) -> None:
     """Print the checks for people, and what they come to."""
-    from hostcore.report.wording import NOTHING
+    from hostcore.cli.wording import NOTHING
     from hostcore.verification.log_checks import UNSEEN
 
     rows = [(_SHOWN.get(one.status, one.status), one.id, one.path or NOTHING, one.message) for one in checks]

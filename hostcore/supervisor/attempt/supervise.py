@@ -15,6 +15,7 @@ When a rank fails or dies, the others cannot go on: they have a moment to say wh
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from types import FunctionType
 from typing import Any, Final
 
 import attrs
@@ -24,6 +25,8 @@ from hostcore.events.merger import Entry
 from hostcore.job.data import with_brought
 from hostcore.job.spec import JobSpec, job_view
 from hostcore.plugins.errors import of_content
+from hostcore.plugins.extensions import load_extension
+from hostcore.plugins.installed import discover
 from hostcore.runs.control import read_cancel
 from hostcore.runs.documents import construct
 from hostcore.runs.logged_warnings import OTHER_CODE, OTHER_PLUGINS
@@ -43,12 +46,12 @@ from hostcore.supervisor.doctor.quick import quick_warnings
 from hostcore.supervisor.interrupts import Interrupts
 from hostcore.supervisor.opening import Opening, RunConflict, require_same_data
 from hostcore.supervisor.plan import RunPlan
-from hostcore.supervisor.plot import plot_loss
 from hostcore.supervisor.workers.session import TICK_SECONDS, Member, WorkerSession
 from hostcore.supervisor.workers.spawn import LocalRanks, Spawn
 from hostcore.supervisor.writable import unwritable
 from hostcore_hookspecs import events
 from hostcore_hookspecs.errors import HostcoreError, RunError
+from hostcore_hookspecs.kinds import FUNCTIONS_GROUP
 
 #: How long the other ranks may take to say theirs, once one has failed.
 SETTLE_SECONDS: Final = 2.0
@@ -381,10 +384,12 @@ class _Attempt:
         )
 
     def _draw(self) -> None:
-        """Draw the loss curve. A picture that fails is a warning."""
+        """Draw the loss curve, if a distribution that can is installed. A picture that fails is a warning."""
         if not self._plan.plots:
             return
         try:
-            plot_loss(self._directory.events, self._directory.loss_plot, title=self._directory.run_id)
+            if registered := discover().extensions_of(FUNCTIONS_GROUP).get("plot_loss"):
+                draw = load_extension(registered, FunctionType)
+                draw(self._directory.events, self._directory.loss_plot, title=self._directory.run_id)
         except Exception as error:  # noqa: BLE001 - a picture must not cost the run its end
             self._journal.note(events.Warning(code="plot.failed", message=f"no loss curve was drawn: {error!r}"))

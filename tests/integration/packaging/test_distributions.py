@@ -104,10 +104,11 @@ DISTRIBUTIONS = (
             ("conformance", "1", ["hostcore", "hostcore-chaos", "hostcore-toolkit"]),
             ("engines", "1", ["hostcore-builtin-plugins"]),
             ("environments", "1", ["hostcore"]),
+            ("inspect", "1", ["hostcore"]),
             ("lightning", "1", ["hostcore", "hostcore-toolkit"]),
-            ("service", "1", ["hostcore"]),
+            ("service", "1", ["hostcore", "hostcore-inspect"]),
             ("sources", "1.1", ["hostcore-builtin-plugins"]),
-            ("sweeps", "1.1", ["hostcore"]),
+            ("sweeps", "1.1", ["hostcore", "hostcore-inspect"]),
             ("trackers", "1", ["hostcore-builtin-plugins"]),
             ("transformers", "1.1", ["hostcore", "hostcore-toolkit"]),
         )

@@ -42,9 +42,9 @@ class Trainer:
 
 @pytest.fixture(scope="module")
 def without_extensions(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A path for modules: what is installed here but for those distributions."""
+    """A path for modules: what is installed here but for those distributions, and a library that one of them needs."""
     folder = tmp_path_factory.mktemp("site-packages")
-    hidden = tuple(f"hostcore_{name}" for name in EXTENSION_NAMES)
+    hidden = ("matplotlib", *(f"hostcore_{name}" for name in EXTENSION_NAMES))
     installed = Path(sysconfig.get_path("purelib"))
     for entry in installed.iterdir():
         if not entry.name.startswith(hidden) and entry.suffix != ".pth":
@@ -86,9 +86,11 @@ def test_lists_its_own_commands(alone: Callable[..., Ran]) -> None:
     [
         (["serve"], install_command("service")),
         (["check", "x"], install_command("conformance")),
+        (["report", "x"], install_command("inspect")),
+        (["compare", "x", "y"], install_command("inspect")),
         (["list", "--server", "http://localhost:1"], install_command("service")),
     ],
-    ids=["serve", "check", "server"],
+    ids=["serve", "check", "report", "compare", "server"],
 )
 def test_says_what_installs_the_rest(alone: Callable[..., Ran], arguments: list[str], says: str) -> None:
     said = alone(*arguments)
@@ -123,3 +125,5 @@ def test_runs_a_job(alone: Callable[..., Ran], tmp_path: Path) -> None:
     said = alone("run", "job.json", "--json")
     assert said.returncode == 0, said.stderr
     assert json.loads(said.stdout)["status"] == "succeeded"
+    assert "plot.failed" not in (tmp_path / "runs/alone/logs/events.jsonl").read_text()
+    assert not (tmp_path / "runs/alone/plots").exists()  # hostcore-inspect draws

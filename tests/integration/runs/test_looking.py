@@ -16,7 +16,7 @@ import hostcore
 from hostcore.checkpoints.commit import commit
 from hostcore.checkpoints.find import load_record
 from hostcore.cli import cli
-from hostcore.report.wording import lasting
+from hostcore.cli.wording import lasting
 
 JOB: dict[str, Any] = {
     "trainer": "small_trainer:Trainer",

@@ -19,6 +19,7 @@ DISTRIBUTIONS = (
     "hostcore_conformance",
     "hostcore_engines",
     "hostcore_environments",
+    "hostcore_inspect",
     "hostcore_lightning",
     "hostcore_service",
     "hostcore_sources",

@@ -28,7 +28,6 @@ ROOMS = (
     "supervisor",
     "in_process",
     "verification",
-    "report",
     "cli",
 )
 #: ``hostcore/__init__.py`` and what starts the program: above all rooms.
@@ -52,10 +51,11 @@ MAY_IMPORT = {
     "hostcore_conformance": (*_HOST, "hostcore_chaos", "hostcore_toolkit"),
     "hostcore_engines": ("hostcore_hookspecs", "hostcore_builtin_plugins"),
     "hostcore_environments": _HOST,
+    "hostcore_inspect": _HOST,
     "hostcore_lightning": (*_HOST, "hostcore_toolkit"),
-    "hostcore_service": _HOST,
+    "hostcore_service": (*_HOST, "hostcore_inspect"),
     "hostcore_sources": ("hostcore_hookspecs", "hostcore_builtin_plugins"),
-    "hostcore_sweeps": _HOST,
+    "hostcore_sweeps": (*_HOST, "hostcore_inspect"),
     "hostcore_trackers": ("hostcore_hookspecs", "hostcore_builtin_plugins"),
     "hostcore_transformers": (*_HOST, "hostcore_toolkit"),
 }

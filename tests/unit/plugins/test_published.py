@@ -25,7 +25,7 @@ from hostcore_hookspecs.kinds import (
 
 #: All that the table is about.
 _EXTENSIONS = (
-    *("chaos", "conformance", "engines", "environments", "lightning", "service"),
+    *("chaos", "conformance", "engines", "environments", "inspect", "lightning", "service"),
     *("sources", "sweeps", "trackers", "transformers"),
 )
 
@@ -92,6 +92,7 @@ def test_a_plugin_of_another_distribution_is_not_ours_to_install() -> None:
         ("mlflow", ["extensions/trackers[mlflow]"]),
         ("conformance", ["extensions/chaos", "extensions/conformance"]),
         ("s3", ["builtin_plugins[s3]"]),
+        ("service", ["extensions/inspect", "extensions/service"]),
         ("slurm", ["extensions/engines"]),
     ],
 )

@@ -61,7 +61,7 @@ class StaticFile:
 
 def read_page() -> Mapping[str, StaticFile]:
     """The files of the page by name: ``index.html``, all in ``assets/``, and those that it shares with the report."""
-    folder, shared = files("hostcore_service.page"), files("hostcore.report") / "assets"
+    folder, shared = files("hostcore_service.page"), files("hostcore_inspect.report") / "assets"
     found = [folder.joinpath("index.html"), *folder.joinpath("assets").iterdir(), *map(shared.joinpath, _SHARED)]
     return _read(found)
 

@@ -193,7 +193,8 @@ def test_it_has_what_the_service_needs_and_nothing_to_build_with(image: Image) -
     loose = (
         names
         - {name.lower() for name in pinned}
-        - {"pip", "hostcore", "hostcore-hookspecs", "hostcore-builtin-plugins", "hostcore-engines", "hostcore-service"}
+        - {"pip", "hostcore", "hostcore-hookspecs", "hostcore-toolkit", "hostcore-builtin-plugins"}
+        - {"hostcore-engines", "hostcore-inspect", "hostcore-service"}
     )
     assert not {name for name in loose if not name.startswith(("nvidia-", "cuda-", "triton"))}
 

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import attrs
 
-from hostcore.report.drawing import Scale, label
-from hostcore.report.wording import shortened
+from hostcore.cli.wording import shortened
+from hostcore_inspect.report.drawing import Scale, label
 from hostcore_sweeps.space import Parameter
 
 #: Metrics above 0 whose largest is so many times the smallest are drawn on a logarithmic axis.

@@ -28,8 +28,8 @@ def report_command(sweep: str, *, output: Path | None, force: bool, show: bool, 
     kept. Works while the sweep goes on, too. An older report of the same name is replaced.
     """
     from hostcore.events.writer import now_ms
-    from hostcore.report.document import require_replaceable, save
     from hostcore_builtin_plugins.progress import format_bytes
+    from hostcore_inspect.report.document import require_replaceable, save
     from hostcore_sweeps.folder import find_sweep
     from hostcore_sweeps.report.page import counts_in_words, write_page
     from hostcore_sweeps.status import read_status

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import attrs
 
-from hostcore.report.curve import Curve
-from hostcore.report.drawing import Label
-from hostcore.report.wording import figure
+from hostcore.cli.wording import figure
+from hostcore_inspect.report.curve import Curve
+from hostcore_inspect.report.drawing import Label
 from hostcore_sweeps.display import short_names
 from hostcore_sweeps.report.axes import Axis, axis_of_metric, axis_of_numbers, axis_of_parameter, in_words
 from hostcore_sweeps.spec import ObjectiveSpec

@@ -10,8 +10,8 @@ from typing import Any, Final
 import attrs
 import orjson
 
-from hostcore.report.document import Section, assets, render, render_part
-from hostcore.report.wording import NOTHING, figure
+from hostcore.cli.wording import NOTHING, figure
+from hostcore_inspect.report.document import Section, assets, render, render_part
 from hostcore_sweeps.display import short_names
 from hostcore_sweeps.report.axes import in_words
 from hostcore_sweeps.report.figures import Figure, Looks, curves, history, parallel, trade_offs
@@ -89,7 +89,7 @@ def write_page(status: SweepStatus, *, now: int, tells_places: bool = True) -> s
         objective_in_words=objective_in_words,
         sections=[one for one in _sections(status) if one.content],
         now=now,
-        style=assets("hostcore.report", "page.css", "plots.css") + assets(_HERE, "sweep.css", "pictures.css"),
+        style=assets("hostcore_inspect.report", "page.css", "plots.css") + assets(_HERE, "sweep.css", "pictures.css"),
         script=assets(_HERE, "sweep.js"),
     )
 

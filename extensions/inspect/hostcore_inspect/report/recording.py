@@ -12,8 +12,8 @@ import orjson
 from hostcore.events.codec import CorruptLog, decode_event, unknown_text
 from hostcore.events.kinds import KINDS, MEASURED, Kind
 from hostcore.events.reader import LONGEST_RECORD, GrowingLog
-from hostcore.report.curve import Curve
 from hostcore_builtin_plugins.messages import text_of
+from hostcore_inspect.report.curve import Curve
 
 #: More metrics than these are counted and not kept.
 _MOST_CURVES: Final = 2_000

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from hostcore.cli.plugin_page import Entry, entries, page, settings_of, takes
 from hostcore.plugins.describe import Question, describe
 from hostcore.plugins.installed import discover
 from hostcore.plugins.listing import shipped_reports
-from hostcore.report.plugin_page import Entry, entries, page, settings_of, takes
 
 OVEN = '''
 import attrs

@@ -13,8 +13,6 @@ import pytest
 
 from hostcore.checkpoints.commit import commit
 from hostcore.cli.report import name_of
-from hostcore.report.page import write_page
-from hostcore.report.recording import Recording
 from hostcore.runs.attempts import claim_attempt
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.history import History
@@ -37,6 +35,8 @@ from hostcore_hookspecs.events import (
 from hostcore_hookspecs.events import (
     Test as OverallTest,
 )
+from hostcore_inspect.report.page import write_page
+from hostcore_inspect.report.recording import Recording
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&\x00\x1b[31m\u202e\ud800\u2028 ünï 🙂"
 VOID = {"meta", "link", "input", "img"}

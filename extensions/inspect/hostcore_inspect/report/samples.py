@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import attrs
 
-from hostcore.report.wording import shortened
+from hostcore.cli.wording import shortened
 from hostcore_builtin_plugins.progress import format_bytes
 
 _MOST_FILES: Final = 8

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 import pytest
 
-from hostcore.report.curve import MOST_POINTS, Curve
-from hostcore.report.drawing import Marks, Scale, draw, label
+from hostcore_inspect.report.curve import MOST_POINTS, Curve
+from hostcore_inspect.report.drawing import Marks, Scale, draw, label
 
 
 def curve_of(points: Iterable[tuple[int, float | None]], **limits: int) -> Curve:

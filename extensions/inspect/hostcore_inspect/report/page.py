@@ -11,18 +11,18 @@ from typing import Any, Final, Generic, TypeVar
 import attrs
 import orjson
 
-from hostcore.report.charts import LOSS, charts_of, phase_of
-from hostcore.report.document import Section, assets, render
-from hostcore.report.drawing import SMOOTHING
-from hostcore.report.recording import EventRow, Recording, SavedCheckpoint
-from hostcore.report.samples import newest_samples
-from hostcore.report.wording import by_phase, duration_of, figure, steps_of
+from hostcore.cli.wording import by_phase, duration_of, figure, steps_of
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.record import RunRecord
 from hostcore.runs.result import RunResult
 from hostcore.supervisor.run_status import CommittedCheckpoint, RunStatus
 from hostcore_builtin_plugins.progress import format_duration, format_rate
 from hostcore_hookspecs.errors import RunError
+from hostcore_inspect.report.charts import LOSS, charts_of, phase_of
+from hostcore_inspect.report.document import Section, assets, render
+from hostcore_inspect.report.drawing import SMOOTHING
+from hostcore_inspect.report.recording import EventRow, Recording, SavedCheckpoint
+from hostcore_inspect.report.samples import newest_samples
 
 T = TypeVar("T")
 
@@ -119,8 +119,8 @@ def write_page(run_status: RunStatus, record: RunRecord, recording: Recording, *
         name=name,
         now=now,
         smoothing=SMOOTHING,
-        style=assets("hostcore.report", "page.css", "plots.css"),
-        script=assets("hostcore.report", "events.js", "scales.js", "picture.js", "gallery.js", "curves.js"),
+        style=assets("hostcore_inspect.report", "page.css", "plots.css"),
+        script=assets("hostcore_inspect.report", "events.js", "scales.js", "picture.js", "gallery.js", "curves.js"),
     )
 
 

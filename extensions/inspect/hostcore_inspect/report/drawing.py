@@ -7,8 +7,8 @@ from typing import Final
 
 import attrs
 
-from hostcore.report.curve import Curve, Point
-from hostcore.supervisor.plot import smooth
+from hostcore_inspect.plots import smooth
+from hostcore_inspect.report.curve import Curve, Point
 
 #: The room around the axes, in units of the picture.
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 12, 12, 26

@@ -13,11 +13,11 @@ from hostcore.cli.output import echo, json_option, print_json, reports_errors, t
 from hostcore_hookspecs.errors import HostcoreError
 
 if TYPE_CHECKING:
-    from hostcore.report.comparison import MetricPair
     from hostcore.runs.directory import RunDirectory
     from hostcore.runs.record import RunRecord
     from hostcore.runs.summary import RunSummary
-    from hostcore.supervisor.plot import Points
+    from hostcore_inspect.comparison import MetricPair
+    from hostcore_inspect.plots import Points
 
 _LONGEST_VALUE = 48
 
@@ -109,7 +109,7 @@ def compare_command(
 
 
 def _as_dict(one: _Side, other: _Side) -> dict[str, Any]:
-    from hostcore.report.comparison import differences, metric_pairs
+    from hostcore_inspect.comparison import differences, metric_pairs
 
     found = differences(one.record, other.record)
     return {
@@ -124,7 +124,7 @@ def _as_dict(one: _Side, other: _Side) -> dict[str, Any]:
 
 def _tell(one: _Side, other: _Side) -> None:
     """Print everything for people, a table for each kind of difference."""
-    from hostcore.report.comparison import differences, metric_pairs
+    from hostcore_inspect.comparison import differences, metric_pairs
 
     sides, found = (one.label, other.label), differences(one.record, other.record)
     tables = [_table(["RUN", *sides], _outcome(one, other))]
@@ -137,7 +137,7 @@ def _tell(one: _Side, other: _Side) -> None:
 
 
 def _many_as_dict(sides: Sequence[_Side], names: Sequence[str]) -> dict[str, Any]:
-    from hostcore.report.comparison import ABSENT, differences
+    from hostcore_inspect.comparison import ABSENT, differences
 
     found, columns = differences(*(side.record for side in sides)), _columns(sides, names)
     runs = [
@@ -156,8 +156,8 @@ def _many_as_dict(sides: Sequence[_Side], names: Sequence[str]) -> dict[str, Any
 
 def _tell_many(sides: Sequence[_Side], names: Sequence[str]) -> None:
     """Print a table with a line for each run, and what else differs."""
-    from hostcore.report.comparison import differences
-    from hostcore.report.wording import NOTHING, figure, steps_of
+    from hostcore.cli.wording import NOTHING, figure, steps_of
+    from hostcore_inspect.comparison import differences
 
     found, columns = differences(*(side.record for side in sides)), _columns(sides, names)
     rows = [
@@ -179,7 +179,7 @@ def _columns(sides: Sequence[_Side], names: Sequence[str]) -> list[str]:
 
 
 def _ordered(sides: Sequence[_Side], metric: str, *, reverse: bool) -> list[_Side]:
-    from hostcore.report.comparison import sorted_by_value
+    from hostcore.runs.summary import sorted_by_value
 
     return sorted_by_value(sides, lambda side: side.metrics.get(metric), reverse=reverse)
 
@@ -205,7 +205,7 @@ def _side(directory: "RunDirectory", *, by_name: bool) -> _Side:
     from hostcore.runs.record import RunRecord
     from hostcore.runs.result import RunResult
     from hostcore.runs.summary import summarize
-    from hostcore.supervisor.plot import all_points
+    from hostcore_inspect.plots import all_points
 
     summary, now = summarize(directory), now_ms()
     history = History(directory)
@@ -256,7 +256,7 @@ def _draw(curves: "dict[str, dict[str, Points]]", picture: Path) -> Path | None:
 
     :raises HostcoreError: When the picture cannot be written.
     """
-    from hostcore.supervisor.plot import plot_curves
+    from hostcore_inspect.plots import plot_curves
 
     if not curves:
         return None
@@ -283,7 +283,7 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]], *, otherwise: str
 
 
 def _outcome(one: _Side, other: _Side) -> Iterator[Sequence[str]]:
-    from hostcore.report.wording import NOTHING, best_of, lasting, steps_of
+    from hostcore.cli.wording import NOTHING, best_of, lasting, steps_of
 
     sides = (one, other)
     yield "status", *(side.summary.status for side in sides)
@@ -300,8 +300,8 @@ def _shown(value: Any) -> str:
     """A value in a cell of a table: JSON, a plugin by its distribution and version."""
     import orjson
 
-    from hostcore.report.comparison import ABSENT
-    from hostcore.report.wording import NOTHING
+    from hostcore.cli.wording import NOTHING
+    from hostcore_inspect.comparison import ABSENT
 
     if value is ABSENT:
         return NOTHING
@@ -314,7 +314,7 @@ def _shown(value: Any) -> str:
 
 
 def _metric_row(pair: "MetricPair") -> Sequence[str]:
-    from hostcore.report.wording import NOTHING, figure
+    from hostcore.cli.wording import NOTHING, figure
 
     shown = [NOTHING if value is None else figure(value) for value in (pair.a, pair.b)]
     difference = NOTHING if pair.difference is None else f"{pair.difference:+.6g}"

@@ -2,14 +2,14 @@
 
 from typing import Any
 
-from hostcore.report.comparison import (
+from hostcore.runs.record import RunRecord
+from hostcore_inspect.comparison import (
     ABSENT,
     environment_differences,
     job_differences,
     metric_pairs,
     plugin_differences,
 )
-from hostcore.runs.record import RunRecord
 
 
 def record(job: dict[str, Any] | None = None, **about: Any) -> RunRecord:

@@ -22,9 +22,9 @@ import attrs
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
 from hostcore import __version__
+from hostcore.cli.wording import NOTHING, ago, best_of, figure, lasting, shortened, steps_of, warnings_of
 from hostcore.events.regular_file import NotRegular, open_regular
 from hostcore.events.times import moment
-from hostcore.report.wording import NOTHING, ago, best_of, figure, lasting, shortened, steps_of, warnings_of
 from hostcore_builtin_plugins.progress import format_bytes, format_devices
 from hostcore_hookspecs.errors import HostcoreError
 
@@ -32,7 +32,7 @@ from hostcore_hookspecs.errors import HostcoreError
 GENERATOR: Final = "hostcore report"
 #: So far into a file, a report has said that it is one.
 _HEAD_BYTES: Final = 2_000
-_HERE: Final = "hostcore.report"
+_HERE: Final = "hostcore_inspect.report"
 #: Control characters, which HTML does not allow, and marks that let a text read otherwise than it is written.
 _UNPRINTABLE: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 

@@ -33,14 +33,14 @@ def report_command(run: str, *, output: Path | None, force: bool, show: bool, ru
     """
     from hostcore.cli.report import name_of
     from hostcore.events.writer import now_ms
-    from hostcore.report.document import require_replaceable, save
-    from hostcore.report.page import write_page
-    from hostcore.report.recording import Recording
     from hostcore.runs.find import find_run
     from hostcore.runs.history import History
     from hostcore.runs.record import RunRecord
     from hostcore.supervisor.run_status import inspect_run
     from hostcore_builtin_plugins.progress import format_bytes
+    from hostcore_inspect.report.document import require_replaceable, save
+    from hostcore_inspect.report.page import write_page
+    from hostcore_inspect.report.recording import Recording
 
     directory = find_run(run, runs)
     path = output or Path(f"{directory.run_id}.html")

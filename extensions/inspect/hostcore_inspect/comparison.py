@@ -1,6 +1,6 @@
 """Runs side by side: in what they differ, and what came of it."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import attrs
@@ -91,14 +91,6 @@ def _by_use(plugins: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
 def metric_pairs(a: Mapping[str, float | None], b: Mapping[str, float | None]) -> list[MetricPair]:
     """Every metric that either run measured, by name."""
     return [MetricPair(name=name, a=a.get(name), b=b.get(name)) for name in sorted({*a, *b})]
-
-
-def sorted_by_value(items: Iterable[A], value: Callable[[A], float | None], *, reverse: bool) -> list[A]:
-    """Sort by a number, stably; those without a finite one come last, whatever the direction."""
-    kept = list(items)
-    valued = [(number, item) for item in kept if (number := value(item)) is not None]
-    ordered = [item for _, item in sorted(valued, key=lambda pair: pair[0], reverse=reverse)]
-    return [*ordered, *(item for item in kept if value(item) is None)]
 
 
 def _leaves(pointer: str, values: Sequence[Any]) -> Iterator[Difference]:

@@ -5,10 +5,10 @@ from typing import Any, Final
 
 import attrs
 
-from hostcore.report.curve import MOST_POINTS, Curve
-from hostcore.report.drawing import DOTTED_UP_TO, DrawnCurve, Marks, Picture, draw, is_rough
-from hostcore.report.recording import PACE, Recording
-from hostcore.report.wording import figure
+from hostcore.cli.wording import figure
+from hostcore_inspect.report.curve import MOST_POINTS, Curve
+from hostcore_inspect.report.drawing import DOTTED_UP_TO, DrawnCurve, Marks, Picture, draw, is_rough
+from hostcore_inspect.report.recording import PACE, Recording
 
 #: More curves than these are in the table of metrics alone.
 _MOST_DRAWN: Final = 600

@@ -1,0 +1,1 @@
+"""The page of a run, and what pages of other things share with it."""
