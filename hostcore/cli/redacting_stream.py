@@ -1,13 +1,14 @@
-"""What this process itself prints, and what plugins print in it, without secrets."""
+"""Standard streams of this process, without secrets."""
 
 import atexit
 import os
 import sys
 import threading
 from collections.abc import Iterable
-from typing import Any, BinaryIO, TextIO, cast
+from functools import cached_property
+from typing import Any, TextIO, cast
 
-from hostcore.secrets.scrub import HIDDEN, Stream, known_forms, scrub_bytes, when_known
+from hostcore.secrets.scrub import Filter, when_known
 
 
 def open_closed_streams() -> None:
@@ -40,77 +41,71 @@ def scrub_streams() -> None:
 def scrub_descriptors() -> None:
     """Scrub whatever is printed from now on, by C code and by other processes as well.
 
-    For a process whose output goes to a file: its last words may arrive after its end.
+    For a process whose output goes to a file.
 
-    :raises OSError: When the process that does it cannot be started.
+    :raises OSError: When there are no more descriptors.
     """
-    from hostcore.supervisor.workers.scrubbed_output import ScrubbedOutput
+    from hostcore.secrets.output import ScrubbedOutput, redirect_output
 
-    sys.stdout.flush()
-    sys.stderr.flush()
-    scrubbed = ScrubbedOutput(1)
-    for descriptor in (1, 2):
-        os.dup2(scrubbed.fileno(), descriptor)
-    scrubbed.close()
+    def redirect(into: int) -> None:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        redirect_output(into)
+
+    def finish() -> None:
+        redirect(file)
+        output.settle()
+
+    file, output = os.dup(1), ScrubbedOutput(1)
+    redirect(output.pipe)
+    output.close()
+    atexit.register(finish)
 
 
 def _scrubbed(stream: TextIO) -> TextIO:
-    if stream is None or isinstance(stream, _Scrubbed):  # a process may have been started without any
-        return stream
-    made = _Scrubbed(stream)
-    atexit.register(made.finish)
-    return cast("TextIO", made)
+    # A process may have been started without any.
+    return stream if stream is None or isinstance(stream, _Scrubbed) else cast("TextIO", _Scrubbed(stream))
 
 
 class _Scrubbed:
-    """A text stream that hides secrets, also those that come in pieces; in all else the stream behind it."""
+    """A stream of text or bytes that hides secrets, also in pieces; in all else the stream behind it."""
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: Any) -> None:
         self._stream = stream
-        self._scrubber = Stream(known_forms(), HIDDEN)
+        self._filter = Filter()
         self._lock = threading.RLock()
+        atexit.register(self._finish)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
-    @property
-    def buffer(self) -> "_ScrubbedBytes":
-        """For bytes; a secret that comes in pieces is not found there."""
-        return _ScrubbedBytes(self._stream.buffer)
+    @cached_property
+    def buffer(self) -> "_Scrubbed":
+        """The bytes behind a text stream."""
+        return _Scrubbed(self._stream.buffer)
 
-    def write(self, text: str) -> int:
-        """Write what can be shown of a text."""
-        if not isinstance(text, str):
-            raise TypeError(f"write() argument must be str, not {type(text).__name__}")
+    def write(self, piece: Any) -> int:
+        """Write what can be shown of a piece."""
         with self._lock:
-            self._scrubber.forms = known_forms()
-            self._stream.write(self._scrubber.feed(text))
-        return len(text)
+            if isinstance(piece, str):
+                self._stream.write(_text(self._filter.feed(piece.encode(errors="surrogatepass"))))
+            else:
+                self._stream.write(self._filter.feed(bytes(piece)))
+        return len(piece)
 
-    def writelines(self, lines: Iterable[str]) -> None:
+    def writelines(self, lines: Iterable[Any]) -> None:
         """Write one after the other."""
         for line in lines:
             self.write(line)
 
-    def finish(self) -> None:
+    def _finish(self) -> None:
         """Write what may have been the beginning of a secret."""
         with self._lock:
-            rest = self._scrubber.finish()
+            rest = self._filter.finish()
             if rest and not self._stream.closed:
-                self._stream.write(rest)
+                self._stream.write(_text(rest) if hasattr(self._stream, "encoding") else rest)
                 self._stream.flush()
 
 
-class _ScrubbedBytes:
-    """The bytes behind a text stream."""
-
-    def __init__(self, stream: BinaryIO) -> None:
-        self._stream = stream
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-    def write(self, data: bytes) -> int:
-        """Write bytes of UTF-8."""
-        self._stream.write(scrub_bytes(bytes(data)))
-        return len(data)
+def _text(shown: bytes) -> str:
+    return shown.decode(errors="surrogatepass")

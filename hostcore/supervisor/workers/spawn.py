@@ -16,6 +16,7 @@ from hostcore.interruption import signal_name
 from hostcore.runs.channel import Channel
 from hostcore.runs.contract import InvalidContract, WorkerContract
 from hostcore.runs.documents import CorruptDocument, UnreadableDocument
+from hostcore.secrets.output import ScrubbedOutput
 from hostcore.secrets.scrub import known
 from hostcore.supervisor.device_leases import HeldDevices
 from hostcore.supervisor.ranks.engine import (
@@ -26,7 +27,6 @@ from hostcore.supervisor.ranks.engine import (
     without_ranks,
 )
 from hostcore.supervisor.workers.control_group import oom_kills
-from hostcore.supervisor.workers.scrubbed_output import ScrubbedOutput
 from hostcore_hookspecs.errors import HostcoreError
 
 #: How long a connection of this machine to itself may take.
@@ -187,31 +187,34 @@ class WorkerProcess:
         python = _python_of(contract)
         with ExitStack() as opened:
             opened.callback(theirs.close)
-            log = self._open(output, opened)
+            log, output_ends = self._open(output, opened)
             try:
                 self._process = subprocess.Popen(
-                    [python, "-P", "-m", "hostcore.worker", str(contract), str(theirs.fileno())],
+                    [python, "-P", "-m", "hostcore.worker", str(contract), *map(str, (theirs.fileno(), *output_ends))],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=subprocess.STDOUT,
                     env={**environment, "PYTHONUNBUFFERED": "1", SUPERVISOR_VARIABLE: str(os.getpid())},
-                    pass_fds=[theirs.fileno(), *inherited],
+                    pass_fds=[theirs.fileno(), *output_ends, *inherited],
                     start_new_session=True,
                 )
             except OSError as error:
                 raise WorkerNotStarted(f"the worker cannot be started: {error}", file=python) from error
 
-    def _open(self, output: Path, opened: ExitStack) -> int:
-        """What the worker writes to: the file; while secrets are known, a process that hides them before it."""
+    def _open(self, output: Path, opened: ExitStack) -> tuple[int, tuple[int, ...]]:
+        """Return the descriptor that the worker writes to, and those by which it takes over the copying.
+
+        It writes to the file; while secrets are known, to a pipe from which a thread here copies to the file.
+        """
         log = opened.enter_context(output.open("ab")).fileno()
         if not known():
-            return log
+            return log, ()
         try:
             self._scrubbed = ScrubbedOutput(log)
         except OSError as error:
-            raise WorkerNotStarted(f"the worker's output cannot be scrubbed: {error}", file=sys.executable) from error
+            raise WorkerNotStarted(f"the worker's output cannot be scrubbed: {error}", file=str(output)) from error
         opened.callback(self._scrubbed.close)
-        return self._scrubbed.fileno()
+        return self._scrubbed.pipe, self._scrubbed.inherited
 
     @property
     def pid(self) -> int:

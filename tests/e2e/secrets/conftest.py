@@ -1,17 +1,17 @@
 """A project whose plugins let out twenty secrets, and a search for them in everything that a run leaves."""
 
+import base64
 import json
 import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import attrs
 import pytest
 from command_line import Said, said_by
 from fork_server import hostcore
-
-from hostcore.secrets.scrub import forms_of
 
 HERE = Path(__file__).parent
 
@@ -43,8 +43,19 @@ PLUGINS = ("trainer", "data", "callback", "reporter", "uploader", "resolver")
 
 
 def shown_in(text: bytes) -> list[str]:
-    """The planted values that a text shows in any form."""
-    return [value for value in PLANTED if any(form.encode() in text for form in forms_of([value]))]
+    """The planted values that a text shows, in any notation that is hidden."""
+    return [value for value in PLANTED if any(form.encode() in text for form in notations(value))]
+
+
+def notations(value: str) -> list[str]:
+    in_basic = [base64.b64encode(f"{user}{value}".encode()).decode()[:-4] for user in ("", "me:", "you:", "user:")]
+    return [
+        value,
+        *in_basic,
+        json.dumps(value)[1:-1],
+        json.dumps(value, ensure_ascii=False)[1:-1],
+        quote(value, safe=""),
+    ]
 
 
 @attrs.frozen

@@ -104,6 +104,7 @@ class Trainer:
         return {"prompt": ctx.hyperparams.text}
 
     def teardown(self, state: Any, ctx: Any) -> None:
+        print("more than a pipe holds" * 10_000)
         spill("trainer.teardown", ctx.hyperparams.values)
 
 

@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 from annotated_types import MinLen
 
-from hostcore.errors import Errors, all_errors, described
+from hostcore.errors import all_errors, described
 from hostcore.job.differences import job_differences
 from hostcore.job.load import load_job
 from hostcore.job.rules import keep_secrets
@@ -49,11 +49,9 @@ PLACES: list[tuple[str, dict[str, Any]]] = [
     ("/hyperparams/token", {"hyperparams": {"token": TOKEN}}),
     ("/hyperparams/deep/0/token", {"hyperparams": {"deep": [{"token": TOKEN}]}}),
     ("/dataset/key", {"dataset": {"source": "s", "key": TOKEN}}),
-    ("/validation/key", {"dataset": {"source": "s"}, "validation": {"source": "s", "key": TOKEN}}),
     ("/callbacks/0/key", {"callbacks": [{"use": "a", "key": TOKEN}]}),
     ("/reporters/0/key", {"reporters": [{"use": "a", "required": True, "key": TOKEN}]}),
     ("/uploaders/0/storage_options/key", {"uploaders": [{"use": "a", "storage_options": {"key": TOKEN}}]}),
-    ("/resolvers/0/key", {"resolvers": [{"use": "a", "key": TOKEN}]}),
     ("/launcher/key", {"launcher": {"use": "local", "key": TOKEN}}),
 ]
 
@@ -75,14 +73,10 @@ def test_a_reference_may_stand_in_the_settings_of_every_plugin_and_stays_one(
     [
         ("/trainer", {"trainer": TOKEN}),
         ("/hyperparams", {"hyperparams": TOKEN}),
-        ("/owner", {"owner": TOKEN}),
         ("/labels/team", {"labels": {"team": TOKEN}}),
-        ("/checkpoint_base_uri", {"checkpoint_base_uri": TOKEN}),
         ("/dataset/batch_size", {"dataset": {"source": "s", "batch_size": TOKEN}}),
         ("/callbacks/0/use", {"callbacks": [{"use": TOKEN}]}),
-        ("/callbacks/0", {"callbacks": [TOKEN]}),
         ("/uploaders/0/required", {"uploaders": [{"use": "a", "required": TOKEN}]}),
-        ("/mock_batches/0", {"mock_batches": [TOKEN]}),
     ],
 )
 def test_elsewhere_it_is_an_error_that_says_so(pointer: str, keys: dict[str, Any]) -> None:
@@ -141,7 +135,7 @@ class TestResolving:
         assert errors[0].hint == 'did you mean "TOKEN"?'
         assert "export UNHEARD_OF=" in (errors[2].hint or "")
 
-    def test_tells_what_is_wrong_with_a_file(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_tells_what_is_wrong_with_a_file(self, tmp_path: Path) -> None:
         (tmp_path / "folder").mkdir()
         (tmp_path / "empty").write_text("\n")
         (tmp_path / "large").write_bytes(b"x" * 70_000)
@@ -159,14 +153,6 @@ class TestResolving:
             (error,) = errors_of(resolve_secrets, {"key": {"$secret": f"file:{tmp_path}/{name}"}})
             assert what in error.message, name
             assert error.pointer == "/key"
-
-        def refused(self: Path) -> bytes:
-            raise PermissionError(13, "Permission denied", str(self))
-
-        (tmp_path / "private").write_text(VALUE)
-        monkeypatch.setattr(Path, "read_bytes", refused)  # the tests may run as root, who may read everything
-        (error,) = errors_of(resolve_secrets, {"$secret": f"file:{tmp_path}/private"})
-        assert "cannot be read: permission denied" in error.message
 
     @pytest.mark.parametrize("value", ["   ", "1234567", " spaced ", "metrics"])
     def test_refuses_what_cannot_be_hidden(self, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,20 +221,19 @@ class TestStructuring:
         )
         assert made.token == made.maybe == made.either == Secret(VALUE)
         assert made.inner is not None
+        assert VALUE not in repr((made.token, made.maybe, made.either, made.inner))
         assert made.inner.password.value == VALUE
         assert (made.user, made.several, made.options) == (VALUE, (VALUE,), {"key": VALUE, "list": [VALUE]})
         assert {type(text) for text in (made.user, made.several[0], made.options["key"], made.options["list"][0])} == {
             str
         }
 
-    def test_shows_nothing_of_a_secret_in_a_repr(self) -> None:
-        assert VALUE not in repr(structured(token=TOKEN, inner={"password": TOKEN}))
-
     def test_refuses_the_secret_itself_without_repeating_it(self) -> None:
         (error,) = errors_of(structured, token="literally-in-the-job")
         assert (error.pointer, error.code) == ("/s/token", "value.type")
         assert error.message == 'expected a reference to a secret, such as {"$secret": "env:NAME"}, found a string'
         assert "literally-in-the-job" not in described(error)
+        assert "environment variable" in (error.hint or "")
 
     def test_tells_what_a_value_should_have_been_without_showing_it(self) -> None:
         errors = errors_of(structured, token=TOKEN, number=TOKEN, mode=TOKEN, bounded=TOKEN, several=TOKEN, inner=TOKEN)
@@ -257,11 +242,6 @@ class TestStructuring:
             assert VALUE not in described(error)
             assert VALUE[:6] not in described(error)
         assert errors[0].message == 'expected an integer, found "********"'
-
-    def test_a_long_secret_is_hidden_before_a_message_is_cut(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("TOKEN", "k" * 200)
-        (error,) = errors_of(structured, token={"$secret": "env:TOKEN"}, number={"$secret": "env:TOKEN"})
-        assert "kkkk" not in error.message
 
 
 def test_the_schema_of_settings_takes_a_reference_for_a_secret_and_a_job_for_any_string() -> None:
@@ -288,21 +268,3 @@ def test_the_identity_of_a_job_is_its_references(monkeypatch: pytest.MonkeyPatch
 def test_plugins_see_references_in_the_job() -> None:
     view = job_view(load_job({**JOB, "hyperparams": {"token": TOKEN}}))
     assert view.hyperparams == {"token": TOKEN}
-
-
-def test_several_errors_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(Errors):
-        resolve_secrets({"a": {"$secret": "env:NOT_A"}, "b": {"$secret": "env:NOT_B"}})
-
-
-def test_a_secret_that_was_written_into_a_job_is_not_repeated() -> None:
-    @attrs.frozen(kw_only=True)
-    class Settings:
-        token: Secret | None = None
-
-    with pytest.raises(Errors) as caught:
-        structure(Settings, {"token": "SuperSecretToken99"}, pointer="/reporters/0", base_dir=None)
-    (error,) = caught.value.errors
-    assert "SuperSecretToken99" not in str(caught.value)
-    assert error.message.endswith("found a string")
-    assert "environment variable" in (error.hint or "")
