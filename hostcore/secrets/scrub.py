@@ -4,13 +4,10 @@ A value is found as it is, in JSON and Python, percent-encoded, and in base64 of
 of several lines also by each of its lines. Nothing is searched while no secret is known.
 """
 
-import base64
-import json
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
-from urllib.parse import quote, quote_plus
 
 #: What stands in place of a secret, however long it is.
 HIDDEN: Final = "********"
@@ -58,6 +55,11 @@ def _compile() -> None:
 
 def _notations(value: str) -> Iterator[bytes]:
     """Yield a value, and each of its lines, as other text may hold it."""
+    # `hostcore --help` waits for this module.
+    import base64
+    import json
+    from urllib.parse import quote, quote_plus
+
     for part in {value.strip(), *(line.strip() for line in value.splitlines())}:
         if len(part) < SHORTEST:
             continue
