@@ -2,10 +2,10 @@
 
 Most tests of a command are about what it does, and pay seconds for imports that are always the same. ``hostcore(...)``
 gives a ``subprocess.Popen`` whose process is a fork of the server: with its own number, session, working directory,
-environment, streams and exit code. The first three workers that the command starts are forks as well, and children of
-the command. The runs that ``hostcore sweep`` starts are forks of the server. All further processes are started as
-everywhere else. ``popen`` and ``run`` do the same for other programs in Python: ``python -m module``,
-``python -c code``, ``python script.py``. The first three ranks of an agent of torchrun
+environment, streams and exit code. The first three workers that the command starts, or processes in which it makes
+checks, are forks as well, and children of the command. The runs that ``hostcore sweep`` starts are forks of the server.
+All further processes are started as everywhere else. ``popen`` and ``run`` do the same for other programs in Python:
+``python -m module``, ``python -c code``, ``python script.py``. The first three ranks of an agent of torchrun
 (``python -m torch.distributed.run``) are forks, too, with workers of their own.
 
 What such a process cannot show is how an interpreter starts. A command whose environment says something about that
@@ -81,6 +81,9 @@ PRELOADED = (
     "hostcore_builtin_plugins.terminal",
     "hostcore_builtin_plugins.uploaders.fsspec",
     "hostcore_builtin_plugins.uploaders.store_folder",
+    "hostcore_conformance.checks",
+    "hostcore_conformance.cli.check",
+    "hostcore_conformance.process.child",
     "hostcore_hookspecs.lifecycle",
     "hostcore_inspect.plots",
     "hostcore_hookspecs.trainer",
@@ -116,6 +119,9 @@ PRELOADED = (
 )
 #: Commands and modules that start workers.
 WITH_WORKER = ("evaluate", "hostcore_service.container", "hostcore.entrypoint", "resume", "run", "sweep", "validate")
+#: By what starts processes that are spare ones before: the module in which it does, and how their command begins.
+WORKERS = ("hostcore.supervisor.workers.spawn", ["-P", "-m", "hostcore.worker"])
+CHECKS = ("hostcore_conformance.process.parent", ["-u", "-P", "-m", "hostcore_conformance.process.child"])
 #: Commands that start others, and the modules in which they do.
 STARTING = {"sweep": "hostcore_sweeps.trial_runs"}
 #: The module of an agent of torchrun.
@@ -456,7 +462,9 @@ def _act_as(command: list[str]) -> Callable[[], object]:
     if AGENT in arguments:
         be_spare = _keep_spare_ranks()
     elif set(arguments) & set(WITH_WORKER) and not {"-h", "--help", "--in-process"} & set(arguments):
-        be_spare = _keep_spare_workers()
+        be_spare = _keep_spare_children(*WORKERS)
+    elif "check" in arguments:
+        be_spare = _keep_spare_children(*CHECKS)
     if be_spare is not None:
         return be_spare
     for module in (STARTING[word] for word in arguments if word in STARTING):
@@ -538,22 +546,24 @@ def _output(descriptor: int, errors: str, *, is_buffered: bool) -> io.TextIOWrap
 _PATH = sys.path[1:]
 
 
-def _keep_spare_workers() -> Callable[[], object] | None:
-    """Fork processes that become the first workers of this one.
+def _keep_spare_children(module: str, beginning: list[str]) -> Callable[[], object] | None:
+    """Fork processes that become the first workers of this one, or make its checks.
 
-    :return: In such a fork: what it is to do. None: this is the command, whose workers they will be.
+    :param module: Where it starts them.
+    :param beginning: How the arguments of their interpreter begin.
+    :return: In such a fork: what it is to do. None: this is the command, whose children they will be.
     """
-    from hostcore.supervisor.workers import spawn
-
-    found = _fork_spares(lambda command: command[:4] == [sys.executable, "-P", "-m", "hostcore.worker"])
+    starting = importlib.import_module(module)
+    found = _fork_spares(lambda command: command[: len(beginning) + 1] == [sys.executable, *beginning])
     if isinstance(found, _InSpare):
         return found.act
-    spawn.subprocess = SimpleNamespace(Popen=found, DEVNULL=subprocess.DEVNULL, STDOUT=subprocess.STDOUT)
+    streams = {name: getattr(subprocess, name) for name in ("DEVNULL", "PIPE", "STDOUT")}
+    starting.subprocess = SimpleNamespace(Popen=found, **streams)  # type: ignore[attr-defined]
     return None
 
 
 def _keep_spare_ranks() -> Callable[[], object] | None:
-    """Fork processes that become the first ranks of this agent of torchrun; see ``_keep_spare_workers``."""
+    """Fork processes that become the first ranks of this agent of torchrun; see ``_keep_spare_children``."""
     from torch.distributed.elastic.multiprocessing.subprocess_handler import subprocess_handler
 
     found = _fork_spares(lambda command: command[0] in (COMMAND, sys.executable))

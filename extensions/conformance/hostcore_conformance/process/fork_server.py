@@ -36,6 +36,8 @@ from typing import Any, Final, NoReturn
 
 import attrs
 
+from hostcore_conformance.process.settings import THREADS
+
 _FORKS: Final = sys.platform == "linux"
 
 
@@ -81,7 +83,6 @@ _CHILD: Final = "child"
 _OUTPUT_TAIL: Final = 2_000
 #: The environment variable with the seed of Python's hashes.
 _HASH_SEED: Final = "PYTHONHASHSEED"
-_THREADS: Final = "OMP_NUM_THREADS"
 #: Of ``prctl``: the signal for when the parent process ends.
 _PR_SET_PDEATHSIG: Final = 1
 
@@ -113,9 +114,9 @@ class ForkServer:
     """
 
     def __init__(self, hash_seed: str | None = None) -> None:
-        # One thread each, unless the environment says otherwise: examples are small, and a machine of CI is shared.
+        # One thread each, unless the environment says otherwise; see `process_kept`.
         path = [one for one in sys.path if one and isinstance(one, str)]  # as `import` looks at it
-        environment = {_THREADS: "1", **os.environ, "PYTHONPATH": os.pathsep.join(path)}
+        environment = {THREADS: "1", **os.environ, "PYTHONPATH": os.pathsep.join(path)}
         self._hash_seed = {} if hash_seed is None else {_HASH_SEED: hash_seed}
         self._with_other_hashes: ForkServer | None = None
         pipes = [(os.pipe(), os.pipe()) for _ in Imported]
@@ -166,7 +167,7 @@ class ForkServer:
         link = self._links[imported if _FORKS else Imported.LITTLE]
         answer, output, work = folder / "answer.json", folder / "output.txt", folder / "work"
         work.mkdir()
-        defaults = {_THREADS: "1"} if imported is Imported.RUN else {}  # others are to see the environment as it is
+        defaults = {THREADS: "1"} if imported is Imported.RUN else {}  # others are to see the environment as it is
         question = {
             "function": function,
             "arguments": arguments,

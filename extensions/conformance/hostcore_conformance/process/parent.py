@@ -134,7 +134,7 @@ class _Process:
                 self._process = subprocess.Popen(
                     # -P: no module of the working directory may shadow one of the host.
                     # -u: what is printed is there when the process dies.
-                    [python, "-P", "-u", "-m", "hostcore_conformance.process.child", str(theirs)],
+                    [python, "-u", "-P", "-m", "hostcore_conformance.process.child", str(theirs)],
                     stdin=subprocess.PIPE,
                     stdout=output,
                     stderr=output,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import attrs
@@ -14,12 +14,14 @@ from hostcore_conformance.check import checks_for, table
 from hostcore_conformance.checks.trainer import surroundings
 from hostcore_conformance.checks.trainer.surroundings import run_alone
 from hostcore_conformance.example import Example, declared_example
+from hostcore_conformance.result import CheckResult
 from hostcore_conformance.session import Session
 from hostcore_conformance.subject import Subject, find_plugin
 from hostcore_hookspecs.kinds import KINDS
 
 HERE = Path(__file__).resolve().parent
 REFERENCE = HERE / "reference"
+AskAlone = Callable[[Session, str], list[CheckResult]]
 _KIND_BY_GROUP = {kind.group: kind.name for kind in KINDS.values()}
 
 
@@ -87,13 +89,13 @@ def test_every_check_for_all_kinds_has_something_to_ask_of_one(installed_plugins
 
 @pytest.mark.parametrize("breaker", BREAKERS, ids=[f"{one.kind}:{one.name}" for one in BREAKERS])
 def test_a_broken_plugin_fails_the_check_that_it_breaks(
-    breaker: Breaker, installed_plugins: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    breaker: Breaker, ask_alone: AskAlone, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "vocabulary.txt").write_text("a b c")
     monkeypatch.chdir(tmp_path)  # some read and write where they stand
     ref = find_plugin(f"{breaker.distribution}/{breaker.name}", breaker.kind)
     with Session(ref, _example(breaker.name, breaker.kind, breaker.folder)) as session:
-        results = list(session.run([breaker.check]))
+        results = ask_alone(session, breaker.check)
     failed = [one for one in results if one.status == "failed"]
     assert failed, [f"{one.id}: {one.status}, {one.message}" for one in results]
     for one in failed:
@@ -103,7 +105,7 @@ def test_a_broken_plugin_fails_the_check_that_it_breaks(
 
 
 def test_a_leak_is_found_although_somebody_else_ends_a_thread_meanwhile(
-    installed_plugins: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ask_alone: AskAlone, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     over = threading.Event()
     theirs = threading.Thread(target=over.wait, name="somebody else's")
@@ -118,7 +120,7 @@ def test_a_leak_is_found_although_somebody_else_ends_a_thread_meanwhile(
     name, kind = "trainer.leaves_nothing_running--thread", "trainer"
     ref = find_plugin(f"hostcore-broken-trainers/{name}", kind)
     with Session(ref, _example(name, kind, HERE / "broken/trainers")) as session:
-        (result,) = session.run(["trainer.leaves_nothing_running"])
+        (result,) = ask_alone(session, "trainer.leaves_nothing_running")
     assert (result.status, "prefetch" in result.message) == ("failed", True), result
 
 

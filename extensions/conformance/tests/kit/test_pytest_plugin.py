@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
+import fork_server
 import pytest
 
 pytestmark = pytest.mark.usefixtures("installed_plugins")
@@ -63,19 +64,18 @@ def package(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run_pytest(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def run_pytest(folder: Path, *arguments: str, anew: bool = False) -> subprocess.CompletedProcess[str]:
+    """Run pytest in a folder.
+
+    :param anew: Whether in a new interpreter, which has imported nothing.
+    """
     # Without what this pytest has set; its options, which keep plugins of other packages out, hold there, too.
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     environment = {**inherited, "PYTEST_ADDOPTS": os.environ.get("PYTEST_ADDOPTS", "")}
-    return subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments]
+    if anew:
+        return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    return fork_server.run(command, cwd=folder, env=environment, text=True)
 
 
 def test_every_check_is_a_test_with_its_own_outcome(package: Path) -> None:
@@ -159,7 +159,7 @@ def test_a_pytest_that_uses_nothing_of_the_kit_imports_nothing_of_it(tmp_path: P
         f"import sys\ndef test_own(): assert [name for name in {heavy} if name in sys.modules] == []\n"
         "def test_it_is_there(): assert 'hostcore_conformance.pytest_plugin' in sys.modules\n"
     )
-    said = run_pytest(tmp_path, "-q")
+    said = run_pytest(tmp_path, "-q", anew=True)
     assert said.returncode == 0, said.stdout
     assert "2 passed" in said.stdout
     assert "hostcore: " not in said.stdout
@@ -171,7 +171,7 @@ def test_collecting_the_checks_imports_neither_torch_nor_pyarrow(package: Path) 
         "def pytest_collection_finish(session):\n"
         "    print('heavy:', [name for name in ('torch', 'pyarrow') if name in sys.modules])\n"
     )
-    said = run_pytest(package, "-q", "-s", "--collect-only")
+    said = run_pytest(package, "-q", "-s", "--collect-only", anew=True)
     assert said.returncode == 0, said.stdout
     assert "heavy: []" in said.stdout
 
