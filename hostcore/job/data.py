@@ -90,11 +90,11 @@ def with_brought(spec: JobSpec, by_rank: Sequence[Mapping[str, Any]]) -> JobSpec
     return spec
 
 
-def said_of_trainer(error: HostcoreError, sections: Mapping[str, Any], *, trainer: str, provenance: str) -> None:
-    """Let errors about sections that a trainer brings name the trainer in place of keys that the job does not have.
+def attribute_to_trainer(error: HostcoreError, sections: Mapping[str, Any], *, trainer: str, provenance: str) -> None:
+    """Attribute errors in data sections that a trainer brings to the trainer, in place of keys that the job lacks.
 
     :param sections: Those that it brings, by name.
-    :param trainer: What it is called in a sentence.
+    :param trainer: Its name in a sentence.
     """
     for one in all_errors(error):
         place = tokens(one.pointer or "")

@@ -35,7 +35,7 @@ class Difference:
 
 
 def _identity(spec: JobSpec) -> dict[str, Any]:
-    """What a job must have in common with another that continues it, by key."""
+    """The values that a job must share with another that continues it, by key."""
     dataset = spec.dataset
     if dataset is not None:
         # How the data is carried does not change what a step sees, as long as the global batch is the same.
@@ -55,7 +55,7 @@ def _identity(spec: JobSpec) -> dict[str, Any]:
 
 
 def job_differences(before: JobSpec, after: JobSpec) -> list[Difference]:
-    """What makes two jobs different, value by value; empty if one can continue the other."""
+    """The differences of two jobs, value by value; empty if one can continue the other."""
     one, other = _identity(before), _identity(after)
     differences: list[Difference] = []
     for key in (key for key in one if one[key] != other[key]):
@@ -82,7 +82,7 @@ def _of_global_batch(before: JobSpec, after: JobSpec) -> list[Difference]:
 
 
 def _factors(spec: JobSpec) -> list[tuple[str, int, Any]]:
-    """What the global batch is the product of, unless a job gives it: pointer, factor, and the value behind it."""
+    """The factors of a global batch that no job gives: pointer, factor, and the value behind it."""
     return [
         ("/dataset/batch_size", spec.batch_size, spec.batch_size),
         ("/devices", spec.ranks, list(spec.requested_devices)),

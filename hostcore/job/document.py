@@ -134,7 +134,7 @@ def _merged(target: Any, patch: Any, *, keeps_nulls: bool = False) -> Any:
 
 
 def _left_by(given: Collection[str], below: Any) -> dict[str, Any]:
-    """What the keys of a layer leave of a layer below: no ``devices`` where they have ``device``, and the reverse."""
+    """A layer without the keys that one above replaces: ``devices`` if that gives ``device``, and the reverse."""
     replaced = {_REPLACES[key] for key in given if key in _REPLACES} - set(given)
     return {key: value for key, value in below.items() if key not in replaced} if isinstance(below, Mapping) else {}
 
@@ -193,6 +193,6 @@ def _set(container: Any, path: Sequence[str], value: Any, at: str = "") -> Any:
 
 
 def _is_list_of_jobs(pointer: str) -> bool:
-    """Whether a place is one of the lists of a job: callbacks, reporters and so on."""
+    """Return True for a list at the top of a job: callbacks, reporters and so on."""
     key = object_form(JobSpec).keys.get(pointer.removeprefix("/"))
     return key is not None and "array" in (types := json_types(key.form)) and "object" not in types

@@ -33,7 +33,7 @@ _MOST_LISTED = 5
 
 
 class WrongInclude(HostcoreError):
-    """What a file includes cannot be included."""
+    """A name in ``include`` that cannot be included."""
 
     code = "job.include"
 
@@ -104,7 +104,7 @@ class _Reading:
 
 
 def _names(value: Any) -> list[tuple[str, str]]:
-    """What a file includes, with pointers."""
+    """The names in ``include``, each with its pointer."""
     named = [(f"/{INCLUDE}", value)]
     if isinstance(value, list):
         named = [(f"/{INCLUDE}/{index}", name) for index, name in enumerate(value)]
@@ -191,7 +191,7 @@ def _open(path: Path) -> BinaryIO:
 
 
 def is_piped_in(path: Path) -> bool:
-    """Whether a path names a descriptor that this process was started with, as ``<(…)`` of a shell does."""
+    """Return True if a path names a descriptor that this process was started with, as ``<(…)`` of a shell does."""
     return str(path) == "/dev/stdin" or str(path.parent) in ("/dev/fd", "/proc/self/fd")
 
 

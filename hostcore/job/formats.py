@@ -27,7 +27,7 @@ MAX_TOML_BYTES: Final = 256 * 1024
 _COMMENTS: Final = r"(?:[^\S\n]*(?:#[^\n]*)?\n)*"
 _YAML_KEY: Final = re.compile(_COMMENTS + r"(?:---\s|[A-Za-z_]\w*:\s)")
 _TOML_KEY: Final = re.compile(_COMMENTS + r"(?:[A-Za-z_$][\w.-]*\s*=|\[\[?[A-Za-z_][\w.-]*\])")
-#: By what tomllib says.
+#: By the message of tomllib.
 _TOML_HINTS: Final = {
     "Invalid value": "strings take double quotes; true and false are written so",
     "Cannot overwrite a value": "the key is given more than once: keep one of them",
@@ -102,8 +102,8 @@ def parse_toml(text: str) -> Any:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        told = _TOML_PLACE.fullmatch(str(error))
-        what, line, column = told.groups() if told else (str(error), None, None)
+        placed = _TOML_PLACE.fullmatch(str(error))
+        what, line, column = placed.groups() if placed else (str(error), None, None)
         where = f", line {line}, column {column}" if line else ", at the end"
         message = f"not valid TOML: {what[:1].lower()}{what[1:]}{where}"
         raise HostcoreError(message, code="job.syntax", hint=_TOML_HINTS.get(what)) from None
@@ -197,5 +197,5 @@ ENDINGS: Final = tuple(ending for one in _FORMATS for ending in one.endings)
 
 
 def format_of(path: Path) -> Format:
-    """How a file is written: by the ending of its name; JSON, where that is no other's."""
+    """The format of a file, by the ending of its name; JSON for any other ending."""
     return next((one for one in _FORMATS if path.suffix.lower() in one.endings), _JSON)

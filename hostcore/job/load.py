@@ -147,13 +147,13 @@ def _includes(document: Mapping[str, Any]) -> Iterator[HostcoreError]:
 
 
 def _apart_from(others: Iterable[HostcoreError], errors: Iterable[HostcoreError]) -> list[HostcoreError]:
-    """The errors about places that others say nothing about."""
-    told = [error.pointer or "" for error in others]
+    """The errors about places that no other error is about."""
+    places = [error.pointer or "" for error in others]
 
-    def is_told(pointer: str) -> bool:
-        return any(at_or_below(pointer, place) or at_or_below(place, pointer) for place in told)
+    def is_known(pointer: str) -> bool:
+        return any(at_or_below(pointer, place) or at_or_below(place, pointer) for place in places)
 
-    return [error for error in errors if not is_told(error.pointer or "")]
+    return [error for error in errors if not is_known(error.pointer or "")]
 
 
 def _add_hints(errors: Iterable[HostcoreError], job: Mapping[str, Any]) -> None:

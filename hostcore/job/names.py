@@ -114,7 +114,7 @@ def without_builtin(name: str) -> str:
 
 
 def is_builtin(name: str, builtin: str) -> bool:
-    """Whether a plugin name is that of a plugin that ships with hostcore, qualified or not."""
+    """Return True for the name of a plugin that ships with hostcore, qualified or not."""
     return without_builtin(name) == builtin
 
 

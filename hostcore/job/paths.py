@@ -32,12 +32,12 @@ def as_dataset(path: str) -> dict[str, object]:
 
 
 def is_uri(path: str) -> bool:
-    """Whether it names something outside the local file system's own syntax: ``s3://…``, ``file://…``, ``zip://a::s3://b``."""
+    """Return True for a name outside the local file system's own syntax: ``s3://…``, ``file://…``, ``zip://a::s3://b``."""
     return "://" in path
 
 
 def is_object_store(uri: str) -> bool:
-    """Whether a URI names a store that every machine reaches, and no folder or memory of one machine."""
+    """Return True for a URI of a store that every machine reaches, and no folder or memory of one machine."""
     scheme, separator, _ = uri.partition("://")
     return bool(separator) and scheme.rpartition("::")[2] not in ("file", "local", "memory")
 
@@ -92,7 +92,7 @@ def _with_secret_files(value: Any, base_dir: Path) -> Any:
 
 
 def _input(value: Any, base_dir: Path) -> Any:
-    """An input. What looks like a reference may also be a path: only the resolvers can tell."""
+    """An input. What looks like a reference may also be a path: only the resolvers know."""
     if isinstance(value, Mapping):
         return {key: _input(item, base_dir) if key in ("ref", "uri") else item for key, item in value.items()}
     is_path = isinstance(value, str) and value.startswith(("./", "../", "~/")) and not is_uri(value)

@@ -26,7 +26,7 @@ def dotted(pointer: str) -> str:
 
 
 def at_or_below(pointer: str, place: str) -> bool:
-    """Whether a pointer is a place or inside it."""
+    """Return True for a pointer to a place or inside it."""
     return pointer == place or pointer.startswith(f"{place}/")
 
 
@@ -42,7 +42,7 @@ def moved(error: HostcoreError, prefix: str) -> tuple[HostcoreError, ...]:
 
 
 class Problems:
-    """Gathers the errors of the parts of a value, so that all are told at once."""
+    """Gathers the errors of the parts of a value, so that all are reported at once."""
 
     def __init__(self) -> None:
         #: What was gathered so far.

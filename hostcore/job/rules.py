@@ -1,6 +1,6 @@
-"""What must hold between the keys of a job, as far as it is known before its trainer is asked for data.
+"""Rules between the keys of a job, as far as they can be checked before its trainer is asked for data.
 
-What depends on the data that there is in the end: :func:`hostcore.job.data.check_data`.
+Those that depend on the data of the trainer: :func:`hostcore.job.data.check_data`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -38,7 +38,7 @@ def check_rules(spec: JobSpec) -> None:
 
 
 def job_warnings(spec: JobSpec) -> list[HostcoreError]:
-    """What a job may say, and is probably not meant; pointers start at the job."""
+    """Warnings about keys that are allowed and probably not meant; pointers start at the job."""
     warnings = []
     if spec.validation is not None and not spec.validate_every:
         message = '"validation" is given, but "validate_every" is 0: only `hostcore evaluate` reads it'

@@ -282,7 +282,7 @@ class JobSpec:
 
     @property
     def has_data(self) -> bool:
-        """Whether it names data to train on, or has it in itself. If not, its trainer may bring some."""
+        """True if it names data to train on, or has it in itself. If not, its trainer may bring some."""
         return self.dataset is not None or self.mock_batches is not None
 
     @property
@@ -297,7 +297,7 @@ class JobSpec:
 
     @property
     def runs_elsewhere(self) -> bool:
-        """Whether its launcher hands it to an engine, whose machines and devices are not those of this process."""
+        """True if its launcher hands it to an engine, whose machines and devices are not those of this process."""
         return not is_builtin(self.launcher.use, "local") and self.world_size is None
 
     @property

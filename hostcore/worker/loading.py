@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 from hostcore.errors import Errors, all_errors
 from hostcore.interruption import is_by_signal
 from hostcore.job.data import (
+    attribute_to_trainer,
     check_data,
     chosen_split,
     needed,
-    said_of_trainer,
     with_sections,
     with_split_alone,
 )
@@ -183,8 +183,8 @@ class Loading:
 
 
 def say_of_trainer(error: HostcoreError, brought: Mapping[str, Any], trainer: Component) -> None:
-    """Let an error about data that the trainer brings name the trainer; see :func:`said_of_trainer`."""
-    said_of_trainer(error, brought, trainer=named(trainer.ref), provenance=trainer.ref.provenance)
+    """Let an error about data that the trainer brings name the trainer; see :func:`attribute_to_trainer`."""
+    attribute_to_trainer(error, brought, trainer=named(trainer.ref), provenance=trainer.ref.provenance)
 
 
 def data_context(spec: JobSpec, rank_info: RankInfo, run_dir: str, **split: str) -> DataContext:

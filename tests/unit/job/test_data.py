@@ -8,10 +8,10 @@ import pytest
 from hostcore.errors import Errors
 from hostcore.job.data import (
     NothingToEvaluate,
+    attribute_to_trainer,
     check_data,
     chosen_split,
     needed,
-    said_of_trainer,
     settled_split,
     with_brought,
     with_sections,
@@ -109,7 +109,7 @@ def test_relative_paths_start_at_the_folder_of_the_job() -> None:
 def test_what_is_wrong_inside_a_section_names_the_trainer_and_the_place(section: Any, place: str) -> None:
     with pytest.raises(Errors) as caught:
         with_sections(job(), {"dataset": section})
-    said_of_trainer(caught.value, {"dataset": section}, trainer="the trainer x", provenance="x")
+    attribute_to_trainer(caught.value, {"dataset": section}, trainer="the trainer x", provenance="x")
     for error in caught.value.errors:
         at = f", at {place}" if place else ""
         assert error.message.startswith(f'in the "dataset" that the trainer x brings{at}: ')
@@ -124,7 +124,7 @@ def test_brought_sections_follow_the_rules_between_keys() -> None:
 
 def test_errors_about_the_jobs_own_keys_stay_as_they_are() -> None:
     error = HostcoreError("no", pointer="/dataset/x")
-    said_of_trainer(error, {"validation": {}}, trainer="the trainer x", provenance="x")
+    attribute_to_trainer(error, {"validation": {}}, trainer="the trainer x", provenance="x")
     assert (error.message, error.pointer, error.plugin) == ("no", "/dataset/x", None)
 
 

@@ -158,10 +158,6 @@ def test_an_unknown_profile_names_those_there_are() -> None:
     assert only_error_of(JOB, profile="big").hint == "it has no profiles"
 
 
-def test_a_profile_of_the_wrong_type_is_told_as_such() -> None:
-    assert only_error_of({**JOB, "profiles": {"big": 3}}, profile="big").pointer == "/profiles/big"
-
-
 def test_what_only_an_unused_profile_asks_for_is_not_refused() -> None:
     job = {
         **JOB,
@@ -359,12 +355,6 @@ def test_relative_paths_of_the_file_start_at_its_folder_and_those_of_set_at_the_
     assert changed.weights == f"{here}/w2"
     assert changed.dataset is not None
     assert changed.dataset.settings["parquet_paths"] == f"{here}/e.parquet"
-
-
-def test_a_relative_job_file_still_gives_absolute_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    write(tmp_path / "jobs" / "job.json", {**JOB, "weights": "w"})
-    assert load_job(Path("jobs/job.json")).weights == f"{tmp_path}/jobs/w"
 
 
 def test_a_job_from_python_starts_at_the_working_directory_and_may_hold_paths(

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from hostcore.errors import Errors
 from hostcore.job.load import load_job
 
 JOB: dict[str, Any] = {"trainer": "x", "dataset": {"parquet_paths": "a.parquet"}}
@@ -52,12 +51,3 @@ def test_what_works_now_and_written_out_defaults_are_taken(change: dict[str, Any
 
 def test_mock_batches_work_now() -> None:
     assert load_job({"trainer": "x", "mock_batches": [1, None, {"a": [2]}]}).mock_batches == (1, None, {"a": [2]})
-
-
-def test_a_wrong_type_is_told_once() -> None:
-    with pytest.raises(Errors) as caught:
-        load_job({**JOB, "validation": {"parquet_paths": "v", "batch_size": "8"}, "accumulate": "2"})
-    assert [(error.pointer, error.code) for error in caught.value.errors] == [
-        ("/validation/batch_size", "value.type"),
-        ("/accumulate", "value.type"),
-    ]
