@@ -9,7 +9,7 @@ import attrs
 from generated import GeneratedDirective, docstring, indented, title
 from sphinx.application import Sphinx
 
-from hostcore.job.forms import Key, arms, array_of, bare, expected, is_union, object_form
+from hostcore.job.forms import Key, Object, object_form
 from hostcore.job.json_values import to_plain
 from hostcore.job.spec import JobSpec
 from hostcore.job.wording import alternatives
@@ -18,19 +18,6 @@ from hostcore.job.wording import alternatives
 def _literals(text: str) -> str:
     """Single backticks, as messages have them, as reStructuredText has them."""
     return re.sub(r"(?<!`)`([^`]+)`(?!`)", r"``\1``", text)
-
-
-def _objects(form: Any) -> Iterator[type[attrs.AttrsInstance]]:
-    """The attrs classes that a value may be, or have as elements."""
-    form, _ = bare(form)
-    if is_union(form):
-        for arm in arms(form):
-            yield from _objects(arm)
-    elif (array := array_of(form)) is not None:
-        for item in array.items:
-            yield from _objects(item)
-    elif isinstance(form, type) and attrs.has(form):
-        yield form
 
 
 def _default(key: Key) -> str | None:
@@ -48,7 +35,7 @@ def _default(key: Key) -> str | None:
 
 def _key(key: Key) -> Iterator[str]:
     default = _default(key)
-    facts = [expected(key.form)]
+    facts = [key.form.words()]
     if key.required:
         facts.append("required")
     elif default is not None:
@@ -72,8 +59,9 @@ def _nested(cls: type[attrs.AttrsInstance]) -> dict[type[attrs.AttrsInstance], l
     """The objects inside an object, with the keys that hold them."""
     found: dict[type[attrs.AttrsInstance], list[str]] = {}
     for key in object_form(cls).keys.values():
-        for inner in _objects(key.form):
-            found.setdefault(inner, []).append(key.name)
+        for inner in key.form.inside():
+            if isinstance(inner, Object):
+                found.setdefault(inner.cls, []).append(key.name)
     return found
 
 

@@ -9,7 +9,7 @@ import attrs
 from generated import GeneratedDirective, docstring, indented, title
 from sphinx.application import Sphinx
 
-from hostcore.job.forms import Key, bare, expected, object_form
+from hostcore.job.forms import Key, Object, object_form
 from hostcore.job.json_values import to_plain
 from hostcore.supervisor.operator_file import OperatorFile
 from hostcore_service.guard.environment import RESERVED
@@ -30,27 +30,27 @@ def _default(key: Key) -> str:
 
 def _key(key: Key) -> Iterator[str]:
     yield f"``{key.name}``"
-    facts = f"*{expected(key.form)}* · default {_default(key)}"
+    facts = f"*{key.form.words()}* · default {_default(key)}"
     yield from indented([facts, "", _literals(key.attribute.metadata.get("help", ""))])
 
 
-def _is_table(key: Key) -> bool:
-    form, _ = bare(key.form)
-    return isinstance(form, type) and attrs.has(form) and object_form(form).shorthand is None
+def _table(key: Key) -> Object | None:
+    """The table that a key stands for; None for any other key."""
+    return key.form if isinstance(key.form, Object) and key.form.shorthand is None else None
 
 
 def render() -> list[str]:
     """The tables of the file, and then what stands beside them."""
     keys = object_form(OperatorFile).keys.values()
     lines: list[str] = []
-    for table in filter(_is_table, keys):
-        cls, _ = bare(table.form)
-        lines += [*title(f"``[{table.name}]``", "-"), docstring(cls).partition(": ")[2].capitalize(), ""]
-        for key in object_form(cls).keys.values():
-            lines += _key(key)
+    for key in keys:
+        if table := _table(key):
+            lines += [*title(f"``[{key.name}]``", "-"), docstring(table.cls).partition(": ")[2].capitalize(), ""]
+            for inner in table.keys.values():
+                lines += _key(inner)
     lines += title("Policies and launchers", "-")
     for key in keys:
-        if not _is_table(key):
+        if not _table(key):
             lines += _key(key)
     return lines
 

@@ -1,9 +1,10 @@
-"""Bounds in annotations (``Annotated[float, Gt(0)]``): checked, put in words, and written as JSON Schema."""
+"""Bounds in annotations, such as ``Annotated[float, Gt(0)]``: checked, put in words, and written as JSON Schema."""
 
 import math
+import operator
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Sized
+from typing import Any, Final
 
 import annotated_types as at
 import attrs
@@ -35,6 +36,30 @@ class Pattern:
 Bound = at.BaseMetadata | Pattern
 
 
+def _is_multiple(value: Any, unit: Any) -> bool:
+    if isinstance(value, int) and isinstance(unit, int):
+        return value % unit == 0
+    # 0.3 is a multiple of 0.1, as far as floats can tell
+    return math.isclose(math.remainder(value, float(str(unit))), 0.0, abs_tol=1e-9 * max(1.0, abs(value)))
+
+
+#: Bounds of numbers: the check of a value and the limit, the words before the limit, the keyword of JSON Schema.
+_NUMBERS: Final[Mapping[Any, tuple[Callable[[Any, Any], bool], str, str]]] = {
+    at.Gt: (operator.gt, "above", "exclusiveMinimum"),
+    at.Ge: (operator.ge, "of at least", "minimum"),
+    at.Lt: (operator.lt, "below", "exclusiveMaximum"),
+    at.Le: (operator.le, "of at most", "maximum"),
+    at.MultipleOf: (_is_multiple, "that is a multiple of", "multipleOf"),
+}
+#: Bounds of lengths: the check of a length and the limit, the prefix of the keyword.
+_LENGTHS: Final[Mapping[Any, tuple[Callable[[Any, Any], bool], str]]] = {
+    at.MinLen: (operator.ge, "min"),
+    at.MaxLen: (operator.le, "max"),
+}
+#: The rest of the keyword of a length, by JSON type.
+_LENGTH_OF: Final = {"string": "Length", "array": "Items", "object": "Properties"}
+
+
 def bounds_of(metadata: Iterable[Any]) -> tuple[Bound, ...]:
     """The bounds among the metadata of an annotation, groups such as ``Interval`` and ``Len`` taken apart."""
     bounds: list[Bound] = []
@@ -47,63 +72,39 @@ def bounds_of(metadata: Iterable[Any]) -> tuple[Bound, ...]:
 
 
 def holds(bound: Bound, value: Any) -> bool:
-    """Whether a value of the right type keeps a bound. What a bound cannot speak of, it lets pass (null, above all)."""
-    match bound:
-        case Pattern():
-            return not isinstance(value, str) or bound.accepts(value)
-        case at.Predicate():
-            return bool(bound.func(value))
-        case at.MinLen() | at.MaxLen():
-            if not isinstance(value, str | Sequence | Mapping | frozenset | set):
-                return True
-            return len(value) >= bound.min_length if isinstance(bound, at.MinLen) else len(value) <= bound.max_length
-        case at.Gt() | at.Ge() | at.Lt() | at.Le() | at.MultipleOf():
-            return isinstance(value, bool) or not isinstance(value, int | float) or _number_holds(bound, value)
-    return True
-
-
-def _number_holds(bound: at.BaseMetadata, value: Any) -> bool:
-    match bound:
-        case at.Gt(limit):
-            return bool(value > limit)
-        case at.Ge(limit):
-            return bool(value >= limit)
-        case at.Lt(limit):
-            return bool(value < limit)
-        case at.Le(limit):
-            return bool(value <= limit)
-        case at.MultipleOf(unit) if isinstance(value, int) and isinstance(unit, int):
-            return value % unit == 0
-        case at.MultipleOf(unit):  # 0.3 is a multiple of 0.1, as far as floats can tell
-            return math.isclose(math.remainder(value, float(str(unit))), 0.0, abs_tol=1e-9 * max(1.0, abs(value)))
+    """Whether a value of the right type keeps a bound; one that does not concern it holds (of null, above all)."""
+    kind = type(bound)
+    if isinstance(bound, Pattern):
+        return not isinstance(value, str) or bound.accepts(value)
+    if isinstance(bound, at.Predicate):
+        return bool(bound.func(value))
+    if kind in _NUMBERS and isinstance(value, int | float) and not isinstance(value, bool):
+        return _NUMBERS[kind][0](value, _limit(bound))
+    if kind in _LENGTHS and isinstance(value, Sized):
+        return _LENGTHS[kind][0](len(value), _limit(bound))
     return True
 
 
 def in_words(noun: str, bounds: Sequence[Bound]) -> str:
     """A noun with its bounds: ``an integer of at least 1``, ``a number above 0 and below 1``."""
-    for bound in bounds:
-        if isinstance(bound, Pattern):
-            noun = bound.what
-    phrases = [*_range_in_words(bounds), *_length_in_words(bounds, noun)]
-    for bound in bounds:
-        match bound:
-            case at.MultipleOf(unit):
-                phrases.append(f"that is a multiple of {unit}")
-            case at.Predicate():
-                phrases.append(f"for which {getattr(bound.func, '__name__', repr(bound.func))} holds")
+    noun = next((bound.what for bound in reversed(bounds) if isinstance(bound, Pattern)), noun)
+    limits = {type(bound): _limit(bound) for bound in bounds if type(bound) in (*_NUMBERS, *_LENGTHS)}
+    phrases = []
+    if at.Ge in limits and at.Le in limits:
+        phrases.append(f"from {limits.pop(at.Ge)} to {limits.pop(at.Le)}")
+    phrases += [f"{words} {limits[kind]}" for kind, (_, words, _) in _NUMBERS.items() if kind in limits]
+    phrases += _length_in_words(limits.get(at.MinLen), limits.get(at.MaxLen), noun)
+    predicates = [bound.func for bound in bounds if isinstance(bound, at.Predicate)]
+    phrases += [f"for which {getattr(function, '__name__', repr(function))} holds" for function in predicates]
     return f"{noun} {' and '.join(phrases)}" if phrases else noun
 
 
-def _range_in_words(bounds: Sequence[Bound]) -> list[str]:
-    limits = {kind: _last(bounds, kind, kind.__name__.lower()) for kind in (at.Gt, at.Ge, at.Lt, at.Le)}
-    if limits[at.Ge] is not None and limits[at.Le] is not None:
-        return [f"from {limits[at.Ge]} to {limits[at.Le]}"]
-    words = {at.Gt: "above", at.Ge: "of at least", at.Lt: "below", at.Le: "of at most"}
-    return [f"{words[kind]} {limit}" for kind, limit in limits.items() if limit is not None]
+def _limit(bound: Any) -> Any:
+    """The value of a bound that has one alone, such as ``Ge(1)``."""
+    return getattr(bound, type(bound).__match_args__[0])
 
 
-def _length_in_words(bounds: Sequence[Bound], noun: str) -> list[str]:
-    shortest, longest = _last(bounds, at.MinLen, "min_length"), _last(bounds, at.MaxLen, "max_length")
+def _length_in_words(shortest: int | None, longest: int | None, noun: str) -> list[str]:
     unit = "elements" if "list" in noun or "object" in noun else "characters"
     if shortest is None and longest is None:
         return []
@@ -114,39 +115,15 @@ def _length_in_words(bounds: Sequence[Bound], noun: str) -> list[str]:
     return [f"of at most {longest} {unit}" if shortest is None else f"of {shortest} to {longest} {unit}"]
 
 
-def _last(bounds: Sequence[Bound], kind: type[at.BaseMetadata], attribute: str) -> Any:
-    values = [getattr(bound, attribute) for bound in bounds if isinstance(bound, kind)]
-    return values[-1] if values else None
-
-
-#: The JSON Schema keywords of a length, by JSON type.
-_LENGTHS = {
-    "string": ("minLength", "maxLength"),
-    "array": ("minItems", "maxItems"),
-    "object": ("minProperties", "maxProperties"),
-}
-
-
-def schema_keywords(json_types: Iterable[str], bounds: Sequence[Bound]) -> dict[str, Any]:
+def schema_keywords(kinds: Collection[str], bounds: Sequence[Bound]) -> dict[str, Any]:
     """The JSON Schema keywords of bounds on a value of these JSON types; bounds that have none are left out."""
     keywords: dict[str, Any] = {}
-    lengths = [_LENGTHS[kind] for kind in json_types if kind in _LENGTHS]
     for bound in bounds:
-        match bound:
-            case at.Ge(limit):
-                keywords["minimum"] = limit
-            case at.Gt(limit):
-                keywords["exclusiveMinimum"] = limit
-            case at.Le(limit):
-                keywords["maximum"] = limit
-            case at.Lt(limit):
-                keywords["exclusiveMaximum"] = limit
-            case at.MultipleOf(unit):
-                keywords["multipleOf"] = unit
-            case at.MinLen(length):
-                keywords.update((shortest, length) for shortest, _ in lengths)
-            case at.MaxLen(length):
-                keywords.update((longest, length) for _, longest in lengths)
-            case Pattern(regex):
-                keywords["pattern"] = f"^(?:{regex})$"
+        if isinstance(bound, Pattern):
+            keywords["pattern"] = f"^(?:{bound.regex})$"
+        elif type(bound) in _NUMBERS:
+            keywords[_NUMBERS[type(bound)][2]] = _limit(bound)
+        elif type(bound) in _LENGTHS:
+            prefix = _LENGTHS[type(bound)][1]
+            keywords.update((prefix + rest, _limit(bound)) for kind, rest in _LENGTH_OF.items() if kind in kinds)
     return keywords

@@ -12,7 +12,7 @@ import attrs
 
 from hostcore.errors import Errors, all_errors
 from hostcore.job.formats import parse_json
-from hostcore.job.forms import json_types, object_form
+from hostcore.job.forms import object_form
 from hostcore.job.json_values import MAX_DEPTH, checked
 from hostcore.job.pointers import dotted, escaped, moved, tokens
 from hostcore.job.spec import JobSpec
@@ -195,4 +195,4 @@ def _set(container: Any, path: Sequence[str], value: Any, at: str = "") -> Any:
 def _is_list_of_jobs(pointer: str) -> bool:
     """Return True for a list at the top of a job: callbacks, reporters and so on."""
     key = object_form(JobSpec).keys.get(pointer.removeprefix("/"))
-    return key is not None and "array" in (types := json_types(key.form)) and "object" not in types
+    return key is not None and "array" in (kinds := key.form.kinds) and "object" not in kinds

@@ -14,8 +14,8 @@ from typing import Any, Final
 import attrs
 
 from hostcore.interruption import is_by_signal
+from hostcore.job.forms import ImportedObject
 from hostcore.job.names import as_import_path
-from hostcore.job.objects import asked_of
 from hostcore.plugins.attribution import in_package, place, traceback_from
 from hostcore.plugins.errors import PluginError, named, one_line
 from hostcore.plugins.resolve import check_contract_version
@@ -86,21 +86,21 @@ def import_plugin(ref: PluginRef, *, job_dir: Path, pointer: str | None = None) 
     return _symbol(module, symbol, wanted) if symbol else _guess(module, ref, pointer=pointer)
 
 
-def check_object(path: ImportPath[Any], form: Any, *, job_dir: Path) -> None:
+def check_object(path: ImportPath[Any], form: ImportedObject, *, job_dir: Path) -> None:
     """Import the object that a setting names, and check its type against the annotation.
 
-    :param form: The setting's annotation.
+    :param form: The form of the setting.
     :param job_dir: The job file's folder; the path is looked up there too, after everything installed.
     :raises PluginError: ``object.import`` (with its traceback), ``object.symbol``, ``object.kind``; without a pointer.
     """
-    asked = asked_of(form)
+    noun, accepts = form.required
     wanted = _Wanted(value=path.path, name=path.path, what="object", pointer="")
     module_name, _, symbol = path.path.partition(":")
     module = _import(module_name, wanted, job_dir=job_dir)
     found = _symbol(module, symbol, wanted)
-    if not asked.accepts(found):
+    if not accepts(found):
         raise PluginError(
-            f"{path} is {_kind_of(found)}; expected {asked.noun}", code="object.kind", pointer="", file=module.__file__
+            f"{path} is {_kind_of(found)}; expected {noun}", code="object.kind", pointer="", file=module.__file__
         )
 
 

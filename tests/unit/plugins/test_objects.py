@@ -3,14 +3,13 @@
 import pickle
 import sys
 import textwrap
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import pytest
 
 from hostcore.errors import Errors
-from hostcore.job.objects import asked_of
 from hostcore.plugins.component import load_component
-from hostcore_hookspecs import HostcoreError, ImportPath
+from hostcore_hookspecs import ImportPath
 
 HYPERPARAMS = """
     @attrs.frozen(kw_only=True)
@@ -19,8 +18,24 @@ HYPERPARAMS = """
         more: tuple[ImportPath[type], ...] = ()
         maybe: ImportPath[type] | Literal["auto"] | None = None
 """
+HEAD = """
+from collections.abc import Callable
+from typing import Literal, Protocol, runtime_checkable
+
+from hostcore_hookspecs import ImportPath
+
+@runtime_checkable
+class Named(Protocol):
+    name: str
+
+@runtime_checkable
+class Closes(Protocol):
+    def close(self) -> None: ...
+
+"""
 MODELS = """
 class Auto:
+    name = "auto"
     class Nested: ...
 
 def build(): ...
@@ -35,13 +50,10 @@ def given(lab: Any) -> Any:
     (lab.job_dir / "lit_models.py").write_text(MODELS)
     (lab.job_dir / "lit_broken.py").write_text("x = 1\n1 / 0\n")
     (lab.job_dir / "lit_needy.py").write_text("import no_such_dependency\n")
-    head = (
-        "from collections.abc import Callable\nfrom typing import Literal\nfrom hostcore_hookspecs import ImportPath\n"
-    )
 
     def select(settings: Any, form: str = "ImportPath[type]") -> Any:
         extra = textwrap.dedent(HYPERPARAMS).format(form=form)
-        selected = lab.install("trainer", head + lab.trainer(extra))
+        selected = lab.install("trainer", HEAD + lab.trainer(extra))
         return lab.select("trainer", selected.ref.name, settings)
 
     return select
@@ -54,6 +66,7 @@ def given(lab: Any) -> Any:
         *(("ImportPath[type]", "lit_models:Auto"), ("ImportPath[type]", "lit_models:Auto.Nested")),
         *(("ImportPath[type[dict]]", "collections:OrderedDict"), ("ImportPath[str]", "string:digits")),
         *(("ImportPath[Callable[..., object]]", "lit_models:build"), ("ImportPath[Callable]", "lit_models:Auto")),
+        *(("ImportPath[Named]", "lit_models:Auto"), ("ImportPath[type[Closes]]", "io:StringIO")),
     ],
 )
 def test_a_setting_is_what_the_job_wrote_and_loads_what_it_names(lab: Any, given: Any, form: str, path: str) -> None:
@@ -85,6 +98,8 @@ def test_a_setting_is_what_the_job_wrote_and_loads_what_it_names(lab: Any, given
         ("lit_models:auto", "ImportPath[Callable[[], object]]", "object.kind", "expected something that can be called"),
         ("lit_models:Auto", "ImportPath[type[dict]]", "object.kind", "expected a subclass of dict"),
         ("lit_models:Auto", "ImportPath[str]", "object.kind", "the class lit_models.Auto; expected an instance of str"),
+        ("lit_models:Auto", "ImportPath[int | str]", "settings.class", "ImportPath[int | str] asks for what cannot be"),
+        ("lit_models:Auto", "ImportPath[type[Named]]", "settings.class", "asks for what cannot be checked"),
     ],
 )
 def test_what_is_wrong_with_a_path_is_one_error_with_its_place(
@@ -120,29 +135,6 @@ def test_a_secret_names_no_code(lab: Any, given: Any, monkeypatch: pytest.Monkey
     selected = given({"module": {"$secret": "env:HIDDEN_CODE"}})
     error = lab.error(lambda: lab.load_selected(selected), "value.type")
     assert (error.pointer, "lit_models" in error.message) == ("/x/module", False)
-
-
-def test_what_cannot_be_checked_is_a_defect_of_the_settings_class(lab: Any, given: Any) -> None:
-    error = lab.error(
-        lambda: lab.load_selected(given({"module": "lit_models:Auto"}, "ImportPath[int | str]")), "settings.class"
-    )
-    assert "ImportPath[int | str] asks for what cannot be checked" in error.message
-
-
-def test_a_protocol_that_no_class_can_be_checked_against_is_an_error_of_the_class_of_settings() -> None:
-    @runtime_checkable
-    class Named(Protocol):
-        name: str
-
-    @runtime_checkable
-    class Closes(Protocol):
-        def close(self) -> None: ...
-
-    assert asked_of(ImportPath[Named]).accepts(type("A", (), {"name": "a"})())
-    assert asked_of(ImportPath[type[Closes]]).accepts(type("A", (), {"close": print}))
-    with pytest.raises(HostcoreError, match="cannot be checked") as caught:
-        asked_of(ImportPath[type[Named]])
-    assert caught.value.code == "settings.class"
 
 
 def test_a_process_that_transforms_batches_imports_an_object_when_it_needs_it(lab: Any, given: Any) -> None:

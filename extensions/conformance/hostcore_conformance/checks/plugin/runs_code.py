@@ -6,9 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
-import attrs
-
-from hostcore.job.objects import is_import_path
+from hostcore.job.forms import ImportedObject, Object
 from hostcore_conformance.check import check
 from hostcore_conformance.checks.plugin.declared import keys_of, settings_class_of
 from hostcore_conformance.checks.plugin.starting import CannotStart, started_once
@@ -52,23 +50,16 @@ def _objects(declared: Any) -> Iterator[str]:
     """Yield the settings of type ImportPath, at any depth."""
     waiting, known = [declared], set()
     while waiting:
-        form = waiting.pop()
-        if form in known:
+        cls = waiting.pop()
+        if cls in known:
             continue
-        known.add(form)
-        for name, key in keys_of(form).items():
-            for part in _parts(key.form):
-                if is_import_path(part):
+        known.add(cls)
+        for name, key in keys_of(cls).items():
+            for form in key.form.inside():
+                if isinstance(form, ImportedObject):
                     yield name
-                elif attrs.has(part):
-                    waiting.append(part)
-
-
-def _parts(annotation: Any) -> Iterator[Any]:
-    """Yield a type and everything in its brackets."""
-    yield annotation
-    for part in getattr(annotation, "__args__", ()):
-        yield from _parts(part)
+                elif isinstance(form, Object):
+                    waiting.append(form.cls)
 
 
 def _started(subject: Subject) -> str | None:

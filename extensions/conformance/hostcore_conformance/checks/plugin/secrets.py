@@ -7,7 +7,7 @@ import secrets as random_tokens
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from hostcore.job.forms import arms, bare, is_union
+from hostcore.job.forms import Key
 from hostcore.secrets.reference import KEY, is_reference
 from hostcore_conformance.check import check
 from hostcore_conformance.checks.plugin.declared import keys_of, settings_class_of
@@ -72,7 +72,7 @@ def secret_fields(subject: Subject) -> None:
     Secret (from hostcore_hookspecs), it takes only references, {"$secret": "env:NAME"}, and is never shown.
     """
     fields = keys_of(settings_class_of(subject))
-    plain = [name for name, key in fields.items() if _SECRET_NAME.fullmatch(name.lower()) and _takes(str, key.form)]
+    plain = [name for name, key in fields.items() if _SECRET_NAME.fullmatch(name.lower()) and str in _types(key)]
     if plain:
         raise ConformanceError(
             expected="that settings with secrets are of type Secret",
@@ -105,13 +105,12 @@ def _with_secrets(subject: Subject, reference: Mapping[str, str]) -> Iterator[di
     if own != subject.settings:
         yield own
     for name, key in keys_of(settings_class_of(subject)).items():
-        if _takes(Secret, key.form):  # one at a time: a token and a password may exclude each other
+        if Secret in _types(key):  # one at a time: a token and a password may exclude each other
             yield {**own, name: reference}
 
 
-def _takes(wanted: type, form: Any) -> bool:
-    form = bare(form)[0]
-    return form is wanted or (is_union(form) and any(_takes(wanted, arm) for arm in arms(form)))
+def _types(key: Key) -> list[Any]:
+    return [arm.type for arm in key.form.arms]
 
 
 def _chain(error: BaseException) -> Iterator[str]:
