@@ -1,7 +1,6 @@
 """Small Parquet files that expand to a gigabyte are read in little memory, whatever makes them expand."""
 
 import json
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from fork_server import run
 
 MIB = 1 << 20
 #: What reading may take beyond the process as it is before it opens the dataset.
@@ -44,7 +44,9 @@ print(json.dumps({"rows": rows, "bytes": size, "memory": memory("VmHWM") - base}
 
 def read(path: Path, *, side_by_side: int = 1, offset: int = 0) -> dict[str, int]:
     command = [sys.executable, "-c", READ, path, str(side_by_side), str(offset)]
-    return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    done = run(command, text=True)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
 
 
 def write(path: Path, columns: dict[str, list[pa.Array]], **options: object) -> None:

@@ -3,7 +3,6 @@
 import gzip
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ import attrs
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from fork_server import run
 
 import hostcore
 from hostcore.errors import Errors
@@ -158,7 +158,8 @@ print(json.dumps({"rows": rows, "message": message, "memory": memory("VmHWM") - 
 
 
 def read(path: Path) -> dict[str, Any]:
-    done = subprocess.run([sys.executable, "-c", READ, path], capture_output=True, text=True, check=True)
+    done = run([sys.executable, "-c", READ, path], text=True)
+    assert done.returncode == 0, done.stderr
     return dict(json.loads(done.stdout))
 
 

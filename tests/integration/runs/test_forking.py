@@ -2,12 +2,12 @@
 
 import json
 import signal
-import subprocess
 import sys
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from fork_server import run
 
 SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 PLUGINS = f"""
@@ -103,13 +103,7 @@ def test_a_process_that_a_plugin_forks_ends_by_signals(
     )
     note = project.path / "codes.json"
     how = command if command[0] == "-c" else ("-m", *command)
-    ended = subprocess.run(
-        [sys.executable, *how],
-        cwd=project.path,
-        env={**project.environment, "PLACE": place, "NOTE": str(note)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    environment = {**project.environment, "PLACE": place, "NOTE": str(note)}
+    ended = run([sys.executable, *how], cwd=project.path, env=environment, text=True)
     assert ended.returncode == 0, ended.stderr
     assert json.loads(note.read_text()) == [-number for number in SIGNALS]

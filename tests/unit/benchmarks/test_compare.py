@@ -2,15 +2,20 @@
 
 import json
 import re
-import subprocess
 import sys
+from subprocess import CompletedProcess
 from pathlib import Path
 from typing import Any
 
 import pytest
 from checkout import ROOT
+from fork_server import run
 
 COMPARE = ROOT / "benchmarks" / "compare.py"
+
+
+def compared(old: Path, new: Path) -> CompletedProcess[str]:
+    return run([sys.executable, COMPARE, old, new], text=True)
 
 
 class Results:
@@ -28,14 +33,13 @@ class Results:
         document = {"benchmark": "feed", "settings": {"rows": 10}, "machine": machine, "rows": rows}
         side.write_text(json.dumps({**document, **other}))
 
-    def both(self, old: list[float], new: list[float], **how: Any) -> "subprocess.CompletedProcess[str]":
+    def both(self, old: list[float], new: list[float], **how: Any) -> CompletedProcess[str]:
         self.write(self.old, {"row": old}, **how)
         self.write(self.new, {"row": new}, **how)
         return self.compare()
 
-    def compare(self) -> "subprocess.CompletedProcess[str]":
-        command = [sys.executable, str(COMPARE), str(self.old), str(self.new)]
-        return subprocess.run(command, capture_output=True, text=True, check=False)
+    def compare(self) -> CompletedProcess[str]:
+        return compared(self.old, self.new)
 
 
 @pytest.fixture
@@ -169,8 +173,8 @@ def test_what_a_benchmark_writes_can_be_compared(tmp_path: Path) -> None:
     )
     file = tmp_path / "result.json"
     command = [sys.executable, "-c", script, "--json", str(file)]
-    subprocess.run(command, cwd=ROOT / "benchmarks", check=True)
-    done = subprocess.run([sys.executable, str(COMPARE), file, file], capture_output=True, text=True, check=True)
+    run(command, cwd=ROOT / "benchmarks").check_returncode()
+    done = compared(file, file)
     assert "mine: rows 3" in done.stdout
     assert "| row | ms | 1.75 | 1.75 | 1.000 |" in done.stdout
 
@@ -192,8 +196,8 @@ def test_a_short_run_of_a_benchmark_can_be_compared(tmp_path: Path) -> None:
     file = tmp_path / "result.json"
     options = ["--only", "oom-hint", "--width", "0", "--steps", "2000", "--rounds", "1", "--json", str(file)]
     command = [sys.executable, str(COMPARE.with_name("callbacks.py")), *options]
-    subprocess.run(command, cwd=tmp_path, capture_output=True, check=True)
-    done = subprocess.run([sys.executable, str(COMPARE), file, file], capture_output=True, text=True, check=True)
+    run(command, cwd=tmp_path).check_returncode()
+    done = compared(file, file)
     assert "callbacks: steps 2000, width 0, clock wall" in done.stdout
     for row in ("without callbacks", "oom-hint, between", "oom-hint, at a cadence"):
         assert f"| {row} | µs |" in done.stdout

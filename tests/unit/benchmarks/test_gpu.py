@@ -2,23 +2,22 @@
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
 from checkout import ROOT
+from fork_server import run
 
 SCRIPT = ROOT / "benchmarks/gpu.py"
 CPU = ("--device", "cpu", "--quick")
 
 
-def bench(folder: Path, *options: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+def bench(folder: Path, *options: str, **environment: str) -> CompletedProcess[str]:
     command = [sys.executable, SCRIPT, *options, "--json", folder / "gpu.json"]
-    return subprocess.run(
-        command, cwd=folder, env=os.environ | environment, capture_output=True, text=True, check=False
-    )
+    return run(command, cwd=folder, env=os.environ | environment, text=True)
 
 
 def rows(folder: Path) -> dict[str, Any]:
