@@ -55,16 +55,22 @@ def clone_of_hostcore() -> Path | None:
 
 def source_folders() -> dict[Path, str]:
     """Return the folders that distributions were installed from, with their names."""
-    names = {one.name for one in importlib.metadata.distributions() if one.read_text("direct_url.json")}
-    return {folder: name for name in sorted(names) if (folder := _installed_from(name)[0])}
+    return {folder: one.name for one in importlib.metadata.distributions() if (folder := _source(one)[0])}
 
 
 def _installed_from(distribution: str) -> tuple[Path | None, bool]:
     """Return the folder of a distribution, and whether it is installed in editable mode."""
     try:
-        recorded = json.loads(importlib.metadata.distribution(distribution).read_text("direct_url.json") or "{}")
+        return _source(importlib.metadata.distribution(distribution))
+    except importlib.metadata.PackageNotFoundError:
+        return None, False
+
+
+def _source(distribution: importlib.metadata.Distribution) -> tuple[Path | None, bool]:
+    try:
+        recorded = json.loads(distribution.read_text("direct_url.json") or "{}")
         address, folder = urlsplit(recorded.get("url", "")), recorded.get("dir_info")
-    except (importlib.metadata.PackageNotFoundError, ValueError, AttributeError):
+    except (ValueError, AttributeError):
         return None, False
     if address.scheme != "file" or folder is None:
         return None, False

@@ -10,17 +10,17 @@ from sqlalchemy import make_url
 from hostcore_builtin_plugins.extras import clone_of_hostcore, source_folders
 from hostcore_service.settings import Settings
 
-#: What is shown of places, and the pattern that finds them; of the services of this process.
-_PLACES: Final[dict[str, str]] = {}
-_PATTERN: Final[list[re.Pattern[str]]] = []
+#: The pattern that finds the places of the service of this process, and the text that is shown of each; empty before.
+_HIDDEN: Final[list[tuple[re.Pattern[str], dict[str, str]]]] = []
 
 
 def hide_places(settings: Settings) -> None:
-    """Hide the places of a service from now on: its runs, its database, the operator's file, and the code.
+    """Hide the places of a service from now on, and no other's: its runs, its database, the operator's file, the code.
 
     The folders that distributions were installed from are shown by the distributions' names; in a clone of hostcore,
     which the commands of hints name, by the folders of the clone.
     """
+    shown: dict[str, str] = {}
     database = make_url(settings.database)
     folders = [settings.runs, *(Path(entry) for entry in sys.path if entry), Path(sys.prefix), Path(sys.base_prefix)]
     files = [settings.operator.path] if settings.operator.path is not None else []
@@ -28,22 +28,23 @@ def hide_places(settings: Settings) -> None:
         files.append(Path(database.database))
     for path in (one for found in folders for one in (found.absolute(), found.resolve())):
         if len(path.parts) > 2:  # not what is above all others: texts of jobs would lose what is their own
-            _PLACES[f"{path}/"] = ""
-            _PLACES[str(path)] = "(a folder of the service)"
+            shown[f"{path}/"] = ""
+            shown[str(path)] = "(a folder of the service)"
     for path in (one for found in files for one in (found.absolute(), found.resolve())):
-        _PLACES[str(path)] = path.name
+        shown[str(path)] = path.name
     clone = clone_of_hostcore()
     for path, name in source_folders().items():
-        _PLACES[f"{path}/"] = ""
-        _PLACES[str(path)] = str(path.relative_to(clone)) if clone and clone in path.parents else name
-    longest_first = "|".join(map(re.escape, sorted(_PLACES, key=len, reverse=True)))
-    _PATTERN[:] = [re.compile(rf"(?<![\w./-])(?:file://)?({longest_first})(?:(?<=/)|(?![\w-]|\.\w))")]
+        shown[f"{path}/"] = ""
+        shown[str(path)] = str(path.relative_to(clone)) if clone and clone in path.parents else name
+    longest_first = "|".join(map(re.escape, sorted(shown, key=len, reverse=True)))
+    pattern = re.compile(rf"(?<![\w./-])(?:file://)?({longest_first})(?:(?<=/)|(?![\w-]|\.\w))")
+    _HIDDEN[:] = [(pattern, shown)]
 
 
 def without_places(text: str) -> str:
     """A text with what lies in the places of the service named from there on: ``a/logs/supervisor.log``."""
-    for pattern in _PATTERN:
-        text = pattern.sub(lambda found: _PLACES[found[1]], text)
+    for pattern, shown in _HIDDEN:
+        text = pattern.sub(lambda found, shown=shown: shown[found[1]], text)
     return text
 
 

@@ -10,7 +10,6 @@ import pytest
 
 from hostcore.supervisor.operator_file import OperatorFile
 from hostcore_builtin_plugins.extras import install_command
-from hostcore_service.guard import server_paths
 from hostcore_service.guard.server_paths import all_without_places, hide_places, without_places
 from hostcore_service.settings import Settings
 
@@ -18,9 +17,7 @@ RUNS = Path("/srv/hostcore/runs")
 
 
 @pytest.fixture(autouse=True)
-def hidden(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_paths, "_PLACES", {})
-    monkeypatch.setattr(server_paths, "_PATTERN", [])
+def hidden() -> None:
     operator = attrs.evolve(OperatorFile(), path=Path("/etc/hostcore/operator.toml"))
     hide_places(Settings(operator=operator, runs=RUNS, database_url="sqlite:////var/lib/hostcore/jobs.sqlite"))
 
