@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from checkout import ROOT
-from fork_server import hostcore
+from fork_server import ran, run
 
 PAGE = (ROOT / "docs/how-to/coming-from-pytorch.md").read_text(encoding="utf-8")
 FILES = dict(re.findall(r"```\{code-block\} \w+\n:caption: (\S+)\n\n(.*?)```", PAGE, re.DOTALL))
@@ -26,12 +25,10 @@ def test_both_have_the_same_losses_to_the_last_bit(tmp_path: Path) -> None:
         target = np.sin(age) + bmi * bmi + 0.1 * random.normal(size=rows)
         pq.write_table(pa.table({"age": age, "bmi": bmi, "target": target}), tmp_path / f"{name}.parquet")
     around = {**os.environ, "OMP_NUM_THREADS": "1"}
-    loop = subprocess.run(
-        [sys.executable, "loop.py"], cwd=tmp_path, env=around, capture_output=True, text=True, check=True
-    )
-    started = hostcore(["run", "job.json"], cwd=tmp_path, env=around, stdout=-1, stderr=-1, text=True)
-    _, said = started.communicate()
-    assert started.returncode == 0, said
+    loop = run([sys.executable, "loop.py"], cwd=tmp_path, env=around, text=True)
+    assert loop.returncode == 0, loop.stderr
+    started = ran(["run", "job.json"], cwd=tmp_path, env=around, text=True)
+    assert started.returncode == 0, started.stderr
     lines = (tmp_path / "runs/same/logs/events.jsonl").read_text().splitlines()
     events = [event for event in map(json.loads, lines) if event["event"] in ("metrics", "validation")]
     names = {"metrics": "train/loss", "validation": "val/loss"}

@@ -3,8 +3,8 @@
 import json
 import re
 import sys
-from subprocess import CompletedProcess
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 import pytest

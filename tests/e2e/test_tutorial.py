@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -51,11 +52,6 @@ class Reader:
     folder: Path
     site: Path
 
-    def install(self) -> None:
-        """``pip install``, into a folder instead of an environment; what it needs is here already."""
-        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--no-build-isolation"]
-        subprocess.run([*pip, "--upgrade", "--target", str(self.site), str(self.folder)], check=True)
-
     def start(self, *arguments: str) -> "subprocess.Popen[str]":
         return popen(
             [sys.executable, "-c", "from hostcore.cli import main; main()", *arguments],
@@ -74,22 +70,37 @@ class Reader:
 
     def mistype(self, right: str, wrong: str) -> None:
         """Change the trainer, and install it again."""
-        file = self.folder / "circle_trainer.py"
-        source = file.read_text()
+        source = FILES["circle_trainer.py"]
         assert right in source
-        file.write_text(source.replace(right, wrong))
-        self.install()
+        (self.folder / "circle_trainer.py").write_text(source.replace(right, wrong))
+        install(self.folder, self.site)
 
 
-@pytest.fixture
-def reader(tmp_path: Path) -> Reader:
-    folder = tmp_path / "circle-trainer"
+def install(folder: Path, site: Path) -> None:
+    """``pip install``, into a folder instead of an environment; what it needs is here already."""
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--no-build-isolation"]
+    subprocess.run([*pip, "--upgrade", "--target", str(site), str(folder)], check=True)
+
+
+def written(folder: Path) -> Path:
     folder.mkdir()
     for name, content in FILES.items():
         (folder / name).write_text(content)
-    reader = Reader(folder, tmp_path / "site")
-    reader.install()
-    return reader
+    return folder
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The package of the tutorial, as pip has installed it."""
+    place = tmp_path_factory.mktemp("tutorial")
+    install(written(place / "circle-trainer"), place / "site")
+    return place / "site"
+
+
+@pytest.fixture
+def reader(tmp_path: Path, installed: Path) -> Reader:
+    shutil.copytree(installed, tmp_path / "site")
+    return Reader(written(tmp_path / "circle-trainer"), tmp_path / "site")
 
 
 def test_the_tutorial_has_a_package_a_trainer_and_a_job() -> None:
