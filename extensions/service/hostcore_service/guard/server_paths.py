@@ -2,6 +2,7 @@
 
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -10,8 +11,8 @@ from sqlalchemy import make_url
 from hostcore_builtin_plugins.extras import clone_of_hostcore, source_folders
 from hostcore_service.settings import Settings
 
-#: The pattern that finds the places of the service of this process, and the text that is shown of each; empty before.
-_HIDDEN: Final[list[tuple[re.Pattern[str], dict[str, str]]]] = []
+#: Hides the places of the service of this process in a text; empty before there is one.
+_HIDE: Final[list[Callable[[str], str]]] = []
 
 
 def hide_places(settings: Settings) -> None:
@@ -38,14 +39,12 @@ def hide_places(settings: Settings) -> None:
         shown[str(path)] = str(path.relative_to(clone)) if clone and clone in path.parents else name
     longest_first = "|".join(map(re.escape, sorted(shown, key=len, reverse=True)))
     pattern = re.compile(rf"(?<![\w./-])(?:file://)?({longest_first})(?:(?<=/)|(?![\w-]|\.\w))")
-    _HIDDEN[:] = [(pattern, shown)]
+    _HIDE[:] = [lambda text: pattern.sub(lambda found: shown[found[1]], text)]
 
 
 def without_places(text: str) -> str:
     """A text with what lies in the places of the service named from there on: ``a/logs/supervisor.log``."""
-    for pattern, shown in _HIDDEN:
-        text = pattern.sub(lambda found, shown=shown: shown[found[1]], text)
-    return text
+    return _HIDE[0](text) if _HIDE else text
 
 
 def all_without_places(value: Any) -> Any:

@@ -35,7 +35,7 @@ def hidden() -> None:
         # What hints name, as pip takes it in the clone.
         (f"`{install_command('mlflow')}` brings it", "`pip install 'extensions/trackers[mlflow]'` brings it"),
         (f"`{install_command('conformance')}`", "`pip install extensions/chaos extensions/conformance`"),
-        (install_command(), "pip install hookspecs builtin_plugins hostcore"),
+        (install_command(), "pip install hookspecs toolkit builtin_plugins hostcore"),
         # What is the job's own.
         ("/data/train.parquet is not there", "/data/train.parquet is not there"),
         (f"{RUNS}-of-others/a", f"{RUNS}-of-others/a"),
