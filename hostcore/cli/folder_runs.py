@@ -116,6 +116,7 @@ class FolderRuns(RunClient):
 
 
 def _warnings(found: "Discovered") -> list[str]:
+    from hostcore.plugins.installed import package_of
     from hostcore.plugins.resolve import undeclared
     from hostcore_hookspecs.kinds import KINDS
 
@@ -130,9 +131,9 @@ def _warnings(found: "Discovered") -> list[str]:
     ]
     owners: dict[str, set[str | None]] = {}
     for ref in found.refs:
-        owners.setdefault(ref.value.partition(":")[0].partition(".")[0], set()).add(ref.dist)
+        owners.setdefault(package_of(ref.value), set()).add(ref.dist)
     for ref in found.refs:
-        if len(owners[ref.value.partition(":")[0].partition(".")[0]]) > 1:
+        if len(owners[package_of(ref.value)]) > 1:
             from hostcore.plugins.provenance import other_code  # hashes files, which a list does not wait for
 
             warnings += filter(None, [other_code(ref, path=found.path_of(ref))])

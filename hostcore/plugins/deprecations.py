@@ -11,6 +11,7 @@ import attrs
 
 from hostcore.plugins.errors import named
 from hostcore.plugins.implementations import hooks_of
+from hostcore.plugins.installed import package_of
 from hostcore.plugins.signatures import Implementation
 from hostcore_hookspecs import deprecated
 from hostcore_hookspecs.deprecated import Deprecation
@@ -52,7 +53,7 @@ def deprecated_uses(ref: PluginRef, implementations: Sequence[Implementation]) -
             deprecation = deprecated.ARGUMENTS.get((kind.name, found.hook, argument))
             if deprecation is not None:
                 used[f"the argument {argument!r} of the hook {found.hook}"] = deprecation
-    package = ref.value.partition(":")[0].partition(".")[0]
+    package = package_of(ref.value)
     for name, deprecation in deprecated.NAMES.items():
         if any(module.partition(".")[0] == package for module in deprecated.importers(name)):
             used[f"hostcore_hookspecs.{name}"] = deprecation

@@ -12,7 +12,7 @@ from types import FunctionType
 from typing import Any, TypeVar
 
 from hostcore.interruption import is_by_signal
-from hostcore.plugins.installed import Extension
+from hostcore.plugins.installed import Extension, package_of
 from hostcore_hookspecs.errors import HostcoreError
 
 T = TypeVar("T")
@@ -76,7 +76,7 @@ def _from_exception(broken: str, extension: Extension, error: BaseException) -> 
     from hostcore.plugins.errors import one_line
     from hostcore_builtin_plugins.extras import pip_source
 
-    at = place(error, in_package(extension.value.partition(":")[0].partition(".")[0]))
+    at = place(error, in_package(package_of(extension.value)))
     where = f" ({at[0]}:{at[1]})" if at else ""
     return BrokenExtension(
         f"{broken}: {one_line(error)}{where}",

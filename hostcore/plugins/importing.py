@@ -18,6 +18,7 @@ from hostcore.job.forms import ImportedObject
 from hostcore.job.names import as_import_path
 from hostcore.plugins.attribution import in_package, place, traceback_from
 from hostcore.plugins.errors import PluginError, named, one_line
+from hostcore.plugins.installed import package_of
 from hostcore.plugins.resolve import check_contract_version
 from hostcore_builtin_plugins.extras import pip_source
 from hostcore_hookspecs.errors import HostcoreError
@@ -65,11 +66,6 @@ class _Wanted:
     @classmethod
     def plugin(cls, ref: PluginRef, pointer: str | None) -> "_Wanted":
         return cls(value=ref.value, name=named(ref), dist=ref.dist, provenance=ref.provenance, pointer=pointer)
-
-    @property
-    def package(self) -> str:
-        """The top-level package or module."""
-        return self.value.partition(":")[0].partition(".")[0]
 
 
 def import_plugin(ref: PluginRef, *, job_dir: Path, pointer: str | None = None) -> object:
@@ -141,7 +137,7 @@ def from_exception(
 def _failed(
     done: str, error: BaseException, wanted: _Wanted, *, code: str | None = None, hint: str | None = None
 ) -> PluginError:
-    own = in_package(wanted.package)
+    own = in_package(package_of(wanted.value))
     where = place(error, own)
     at = f" ({where[0]}:{where[1]})" if where else ""
     return PluginError(

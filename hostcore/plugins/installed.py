@@ -76,6 +76,11 @@ def import_path(value: str) -> tuple[str, str] | None:
     return (match["module"], match["symbol"]) if match else None
 
 
+def package_of(value: str) -> str:
+    """Return the top-level package or module of ``module:symbol``."""
+    return value.partition(":")[0].partition(".")[0]
+
+
 @attrs.frozen(kw_only=True, order=True)
 class Extension:
     """An entry point that extends the host."""

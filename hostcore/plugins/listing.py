@@ -18,7 +18,7 @@ import attrs
 import orjson
 
 from hostcore.job.names import canonical
-from hostcore.plugins.installed import Discovered
+from hostcore.plugins.installed import Discovered, package_of
 from hostcore_hookspecs.plan import PluginRef
 
 FILE_NAME: Final = "conformance.json"
@@ -93,9 +93,8 @@ def shipped_reports(refs: Sequence[PluginRef], found: Discovered) -> ShippedRepo
     problems: dict[str, None] = {}
     read = functools.cache(_reports_of)
     for ref in refs:
-        package = ref.value.partition(":")[0].partition(".")[0]
         try:
-            for report in read(package, found.path_of(ref)):
+            for report in read(package_of(ref.value), found.path_of(ref)):
                 if _is_about(report, ref):
                     reports[ref] = report
         except Exception as error:  # noqa: BLE001 - a third-party finder or file: its error is data

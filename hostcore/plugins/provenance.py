@@ -12,7 +12,7 @@ from pathlib import Path
 import attrs
 
 from hostcore.plugins.errors import named
-from hostcore.plugins.installed import distribution_on
+from hostcore.plugins.installed import distribution_on, package_of
 from hostcore_hookspecs.plan import PluginRef
 
 
@@ -40,8 +40,7 @@ def provenance(ref: PluginRef, *, job_dir: Path | None = None, path: Sequence[st
     if record is not None and other_code(ref, path=path) is None:
         sha256: str | None = hashlib.sha256(record).hexdigest()
     else:
-        package = ref.value.partition(":")[0].partition(".")[0]
-        sha256 = _of_sources(package, job_dir if ref.dist is None else None, path)
+        sha256 = _of_sources(package_of(ref.value), job_dir if ref.dist is None else None, path)
     return Provenance(
         kind=ref.kind, name=ref.name, value=ref.value, distribution=ref.dist, version=ref.version, sha256=sha256
     )
