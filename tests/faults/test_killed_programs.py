@@ -22,7 +22,7 @@ from waiting import wait_until
 from hostcore_builtin_plugins.processes import children
 
 PROGRAM = ROOT / "example_trainers/linear/python/linear.py"
-KILLS = points(20, long=60)
+KILLS = points(8, long=60)
 STEPS_BETWEEN = 15
 STEPS = STEPS_BETWEEN * (KILLS + 1)
 #: Makes as many steps as a file allows, and waits there: a run that is quick is not over before its last kill.

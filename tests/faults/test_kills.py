@@ -23,9 +23,9 @@ from waiting import wait_until
 
 HERE = Path(__file__).parent
 #: Of runs in one process.
-KILLS = points(24, long=200)
+KILLS = points(12, long=200)
 #: Of runs with a worker. The long suite starts new interpreters, and kills them while they import, too.
-KILLS_OF_PROCESSES = points(8, long=20)
+KILLS_OF_PROCESSES = points(4, long=20)
 START = cold if IS_LONG else hostcore
 #: Of one run, at most: on a machine that has become slow, none would ever come to its end.
 KILLS_OF_A_RUN = 20

@@ -29,7 +29,7 @@ from started import Started, cold, is_gone
 from thoroughness import IS_LONG, instants, points
 
 HERE = Path(__file__).parent
-SIGNALS = points(18, long=100)
+SIGNALS = points(12, long=100)
 #: The long suite starts new interpreters, which hear signals before Python has come to `run`, too.
 START = cold if IS_LONG else hostcore
 STEPS = 12

@@ -21,9 +21,9 @@ from thoroughness import instants, points
 from waiting import wait_until
 
 #: Of ``hostcore upload``.
-KILLS = points(16, long=84)
+KILLS = points(8, long=84)
 #: Of the supervisor of ``hostcore run``.
-SUPERVISOR_KILLS = points(4, long=16)
+SUPERVISOR_KILLS = points(3, long=16)
 #: Of one upload, at most: on a machine that has become slow, none would ever come to its end.
 KILLS_OF_A_RUN = 12
 BYTES_PER_SECOND = 200_000
