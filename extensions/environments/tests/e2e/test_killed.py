@@ -17,7 +17,7 @@ from waiting import wait_until
 
 from hostcore_builtin_plugins.processes import children
 
-KILLS = points(6, long=20)
+KILLS = points(3, long=20)
 STEPS_BETWEEN = 10
 STEPS = STEPS_BETWEEN * (KILLS + 1)
 #: Its losses depend on all rows before, in their order, and on the random generator that the host keeps. It makes
