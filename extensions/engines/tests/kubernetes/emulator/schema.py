@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -33,6 +34,7 @@ class Schema:
         return [f'"{where}"' for where, what in found if not what], [f"{at}: {what}" for at, what in found if what]
 
 
+@functools.cache  # each test has a cluster of its own
 def schemas_of(folder: Path) -> dict[str, Schema]:
     """The schemas of the CRDs in a folder, by plural."""
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
