@@ -131,18 +131,22 @@ $(PY):
 	echo "$$python -m venv $(VENV)"; \
 	"$$python" -m venv --clear $(VENV) || { rm -rf $(VENV); exit 1; }
 
+# Without isolation, pip makes no environment for each of the builds: the back end is here.
+PIP_INSTALL = $(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation
+
 $(VENV)/demo.installed: $(PROJECTS) | $(PY)
-	$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt \
+	$(PIP_INSTALL) hatchling editables
+	$(PIP_INSTALL) \
 	  -e ./hookspecs -e ./toolkit -e ./builtin_plugins -e . -e ./extensions/inspect -e './$(EXAMPLE)[data]'
 	@touch $@
 
 $(VENV)/test-long.installed: $(VENV)/test.installed
-	$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e . -e '.[test,docs,test-long]'
+	$(PIP_INSTALL) -e . -e '.[test,docs,test-long]'
 	@touch $@
 
 # hostcore is named with and without extras: the extensions require it, and pip looks for that in the index otherwise.
 $(VENV)/test.installed: $(VENV)/demo.installed
-	$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt \
+	$(PIP_INSTALL) \
 	  -e ./hookspecs -e ./toolkit -e ./builtin_plugins -e . $(addprefix -e ./,$(EXTENSIONS)) -e '.[test,docs]' \
 	  -e './$(EXAMPLE)[data]' -e './example_trainers/digits[data]' -e ./example_trainers/char_lm
 	@touch $@

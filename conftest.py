@@ -16,6 +16,8 @@ import attrs
 import pytest
 from thoroughness import SEED, SEED_VARIABLE
 
+# Tests that run beside each other train on few cores: OpenMP's waiting threads would take them from each other.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Under nohup, or in the background of a script, these are ignored, and every process started here would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
