@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 HEAVY = {"torch", "pyarrow", "cattrs", "rich", "matplotlib", "numpy", "pandas", "fsspec", "ruamel", "safetensors"}
-#: Of the standard library and of what is small: each takes as long as ten modules of commands.
-SLOW = {"asyncio", "difflib", "email", "hashlib", "http", "json", "orjson", "pluggy", "secrets", "subprocess"}
+#: Of the standard library and of what is small: each takes as long as ten modules of commands. ``email`` is another,
+#: but comes with ``importlib.metadata``, which finds the plugins.
+SLOW = {"asyncio", "difflib", "hashlib", "http", "json", "orjson", "pluggy", "secrets", "subprocess"}
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["xyzzy"]])
