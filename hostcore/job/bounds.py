@@ -72,7 +72,7 @@ def bounds_of(metadata: Iterable[Any]) -> tuple[Bound, ...]:
 
 
 def holds(bound: Bound, value: Any) -> bool:
-    """Whether a value of the right type keeps a bound; one that does not concern it holds (of null, above all)."""
+    """Return whether a value of the right type keeps a bound; a bound of another type holds (of null, above all)."""
     kind = type(bound)
     if isinstance(bound, Pattern):
         return not isinstance(value, str) or bound.accepts(value)

@@ -105,7 +105,7 @@ class RunStatus:
 
     @property
     def can_go_on(self) -> bool:
-        """Whether there is something left to do, and a checkpoint to do it from."""
+        """Return whether there is something left to do, and a checkpoint to do it from."""
         return bool(self.checkpoints) and self.summary.status in ("failed", "cancelled", "preempted", "lost")
 
     def as_dict(self) -> dict[str, Any]:

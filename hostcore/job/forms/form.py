@@ -54,7 +54,7 @@ class Reading:
 
 @attrs.frozen(kw_only=True)
 class Form(ABC):
-    """What one annotation accepts.
+    """Accepted values of an annotation.
 
     A class of forms implements ``_read``, ``_noun`` and ``_schema`` for the annotation without bounds; ``structure``,
     ``words`` and ``schema`` add the bounds.
@@ -109,7 +109,7 @@ class Form(ABC):
 
     @property
     def hides(self) -> bool:
-        """Whether a value may be a secret, which no message may show."""
+        """Return whether a value may be a secret, which no message may show."""
         return self.type is Secret or any(option.hides for option in self.options)
 
     def inside(self) -> Iterator["Form"]:

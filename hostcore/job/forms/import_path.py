@@ -81,7 +81,7 @@ def _is_anything(wanted: Any) -> bool:
 
 
 def _takes(check: Callable[[Any, Any], bool], cls: Any) -> bool:
-    """Whether ``isinstance`` or ``issubclass`` takes a class: not every protocol can be checked."""
+    """Return whether ``isinstance`` or ``issubclass`` takes a class: not every protocol can be checked."""
     try:
         check(object, cls)
     except TypeError:

@@ -127,7 +127,7 @@ class Key:
 
     @property
     def required(self) -> bool:
-        """Whether an object without it is wrong."""
+        """Return whether an object without it is wrong."""
         return self.attribute.default is attrs.NOTHING
 
     @functools.cached_property
@@ -277,7 +277,7 @@ def definition_name(cls: type) -> str:
 
 
 def qualified_name(cls: Any) -> str:
-    """How messages name a class: ``my_trainer.Trainer.Hyperparams``."""
+    """Return the name of a class in messages: ``my_trainer.Trainer.Hyperparams``."""
     return f"{cls.__module__}.{cls.__qualname__}" if isinstance(cls, type) else str(cls)
 
 
