@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hostcore.errors import Errors
-from hostcore.secrets.scrub import HIDDEN, SHORTEST, remember
+from hostcore.secrets.scrub import HIDDEN, remember
 from hostcore_hookspecs.errors import HostcoreError
 
 #: The key that makes an object a reference.
@@ -125,8 +125,7 @@ def reveal(reference: Mapping[str, Any]) -> str:
     """
     kind, name = parse(reference)
     value = _of_environment(name) if kind == "env" else _of_file(Path(name))
-    _require_hidable(value, f"the environment variable {name}" if kind == "env" else f"the file {name}")
-    remember(value)
+    remember(value, f"the environment variable {name}" if kind == "env" else f"the file {name}")
     return value
 
 
@@ -177,28 +176,3 @@ def _of_file(path: Path) -> str:
 
 def _file_error(path: Path, problem: str) -> HostcoreError:
     return HostcoreError(f"the file of a secret, {path}, {problem}", code="secret.file", file=str(path))
-
-
-def _require_hidable(value: str, origin: str) -> None:
-    """Require a value that does not match unrelated text.
-
-    :raises HostcoreError: ``secret.value``.
-    """
-    plain = value.strip()
-    problem, hint = None, f"a secret has at least {SHORTEST} characters"
-    if not plain:
-        problem = "is empty"
-    elif len(plain) < SHORTEST:
-        problem = f"has fewer than {SHORTEST} characters: it cannot be told from other text"
-    elif not _is_text(value):
-        problem, hint = "is not text in UTF-8", "encode it, in base64 for example, and have the plugin decode it"
-    if problem:
-        raise HostcoreError(f"{origin}, a secret, {problem}", code="secret.value", hint=hint)
-
-
-def _is_text(value: str) -> bool:
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

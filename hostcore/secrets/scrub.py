@@ -9,6 +9,8 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
+from hostcore_hookspecs.errors import HostcoreError
+
 #: What stands in place of a secret, however long it is.
 HIDDEN: Final = "********"
 #: Characters that a secret has at least: shorter texts match unrelated ones.
@@ -24,13 +26,15 @@ _pattern: re.Pattern[bytes] = re.compile(b"")
 _when_known: list[Callable[[], object]] = []
 
 
-def remember(value: str) -> None:
+def remember(value: str, origin: str = "the value") -> None:
     """Hide a value from now on, in this process.
 
-    :param value: Text that UTF-8 can hold, of at least :data:`SHORTEST` characters; a shorter one is ignored.
+    :param origin: The place of the value, for an error.
+    :raises HostcoreError: ``secret.value``, for a value that cannot be hidden: it is too short, or not text.
     """
+    _require_hidable(value, origin)
     with _lock:
-        if value in _values or len(value.strip()) < SHORTEST:
+        if value in _values:
             return
         _values[value] = None
         _compile()
@@ -38,6 +42,31 @@ def remember(value: str) -> None:
         _when_known.clear()
     for call in waiting:
         call()
+
+
+def _require_hidable(value: str, origin: str) -> None:
+    """Require a value that does not match unrelated text.
+
+    :raises HostcoreError: ``secret.value``.
+    """
+    plain = value.strip()
+    problem, hint = None, f"a secret has at least {SHORTEST} characters"
+    if not plain:
+        problem = "is empty"
+    elif len(plain) < SHORTEST:
+        problem = f"has fewer than {SHORTEST} characters: it cannot be told from other text"
+    elif not _is_text(value):
+        problem, hint = "is not text in UTF-8", "encode it, in base64 for example, and have the plugin decode it"
+    if problem:
+        raise HostcoreError(f"{origin}, a secret, {problem}", code="secret.value", hint=hint)
+
+
+def _is_text(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def forget_all() -> None:

@@ -70,7 +70,7 @@ def read_settings(
         )
     if token is not None:
         _require_strong(token)
-        remember(token)
+        remember(token, TOKEN_VARIABLE)
     return Settings(
         operator=read_operator_file(environment),
         runs=runs_dir(),

@@ -14,6 +14,7 @@ import pytest
 from hostcore.events.strict_json import dump
 from hostcore.secrets.output import ScrubbedOutput
 from hostcore.secrets.scrub import HIDDEN, Filter, forget_all, known, remember, scrub, scrub_bytes, when_known
+from hostcore_hookspecs.errors import HostcoreError
 
 AWKWARD = [
     "plain-token-2718",
@@ -71,9 +72,11 @@ def test_a_secret_inside_another_hides_both() -> None:
     assert scrub("a outer-inner-secret-outer b inner-secret c") == f"a {HIDDEN} b {HIDDEN} c"
 
 
-def test_nothing_is_known_of_a_text_of_fewer_than_8_characters() -> None:
-    remember("1234567")
-    assert (scrub("1234567"), known()) == ("1234567", ())
+@pytest.mark.parametrize("value", ["", "1234567", " 1234567 \n", "not-utf-8-\udcff"])
+def test_a_value_that_cannot_be_hidden_is_refused(value: str) -> None:
+    with pytest.raises(HostcoreError, match="the password, a secret, ") as raised:
+        remember(value, "the password")
+    assert (raised.value.code, known()) == ("secret.value", ())
 
 
 def test_whoever_waits_for_a_first_secret_is_called_once() -> None:

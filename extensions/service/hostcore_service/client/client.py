@@ -76,7 +76,7 @@ class Client:
         token = os.environ.get(TOKEN_VARIABLE, "").strip() or None
         if token is not None:
             _require_sendable(token)
-            remember(token)
+            remember(token, f"the environment variable {TOKEN_VARIABLE}")
         return cls(server, token=token)
 
     def get(self, path: str, *, once: bool = False, **query: Any) -> Any:

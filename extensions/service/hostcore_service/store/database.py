@@ -43,11 +43,12 @@ def open_database(url: str) -> Engine:
 
     :param url: An SQLAlchemy URL.
     :raises DatabaseError: When it is none, or the database cannot be reached or is a later version's.
+    :raises HostcoreError: ``secret.value``, for a password that cannot be hidden.
     """
     try:
         parsed = _absolute(make_url(url))
         if parsed.password:
-            remember(str(parsed.password))
+            remember(str(parsed.password), "the password in HOSTCORE_DATABASE_URL or [service] database")
         make = _BACKENDS.get(parsed.get_backend_name())
         if make is None or (make is _sqlite and parsed.database in (None, "", ":memory:")):
             raise ArgumentError(f"hostcore keeps no jobs in {parsed.render_as_string()!r}")

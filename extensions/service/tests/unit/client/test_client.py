@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hostcore.errors import Errors
+from hostcore.errors import Errors, described
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_service.client.answers import Unavailable
 from hostcore_service.client.client import Client
@@ -32,6 +32,16 @@ def test_a_service_that_is_busy_is_asked_again(script: Callable, answer: Any, st
     assert {one.headers["X-TRAINER-TOKEN"] for one in server.asked} == {"let-me-in"}
     assert len(server.told) == 1, "people are told once"
     assert "let-me-in" not in server.told[0]
+
+
+def test_a_token_too_short_to_be_hidden_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRAINER_API_TOKEN", "1234567")
+    with pytest.raises(
+        HostcoreError, match="the environment variable TRAINER_API_TOKEN, a secret, has fewer"
+    ) as raised:
+        Client.of("http://127.0.0.1:8321")
+    assert raised.value.code == "secret.value"
+    assert "1234567" not in described(raised.value)
 
 
 def test_retry_after_is_heeded_unless_it_is_long(script: Callable, answer: Any) -> None:

@@ -15,6 +15,8 @@ from alembic.migration import MigrationContext
 from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.exc import SQLAlchemyError
 
+from hostcore.errors import described
+from hostcore_hookspecs.errors import HostcoreError
 from hostcore_service.store.database import DatabaseError, Readiness, open_database, writing
 from hostcore_service.store.job import to_row
 from hostcore_service.store.jobs import Jobs
@@ -158,6 +160,17 @@ def test_a_server_that_does_not_answer_is_told_without_its_password() -> None:
     with pytest.raises(DatabaseError, match="cannot be used") as raised:
         open_database("postgresql+psycopg://me:correct-horse@127.0.0.1:1/jobs")
     assert "correct-horse" not in f"{raised.value.message} {raised.value.hint}"
+
+
+def test_a_password_too_short_to_be_hidden_is_refused() -> None:
+    with pytest.raises(HostcoreError) as raised:
+        open_database("postgresql+psycopg://me:1234567@127.0.0.1:1/jobs")
+    assert described(raised.value).splitlines() == [
+        "the password in HOSTCORE_DATABASE_URL or [service] database, a secret, has fewer than 8 characters: "
+        "it cannot be told from other text",
+        "    hint: a secret has at least 8 characters",
+    ]
+    assert raised.value.code == "secret.value"
 
 
 def test_what_was_recorded_is_on_the_disk(tmp_path: Path) -> None:
