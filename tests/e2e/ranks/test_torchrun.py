@@ -1,8 +1,11 @@
 """Ranks that torchrun has started, on one node and as two agents."""
 
+import os
+import signal
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import psutil
 import pytest
 from ports import free_ports
 
@@ -55,3 +58,13 @@ class TestTwoAgents:
 
     def test_leave_nothing_where_they_met(self, ran: Mapping, folder: Any) -> None:
         assert sorted(path.name for path in (folder.path / "runs").iterdir()) == ["agents", "node"]
+
+
+def test_a_signal_to_one_supervisor_stops_the_ranks_of_both(folder: Any, finish: Callable) -> None:
+    job = folder.job("stopped", **ALONE, max_steps=100_000, hyperparams={"seconds": 0.01})
+    node = folder.torchrun(job, "--nproc-per-node", "2", "--standalone")
+    os.kill(psutil.Process(folder.run("stopped").pids[1]).ppid(), signal.SIGTERM)
+    assert finish(node).code != 0
+    result = folder.run("stopped").result
+    assert (result["status"], result["requested_by"]) == ("preempted", "signal:SIGTERM")
+    assert (folder.run("stopped").path / "checkpoints" / f"step-{result['step']:06}.json").exists()

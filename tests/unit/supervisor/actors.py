@@ -11,7 +11,7 @@ from typing import Any
 
 import attrs
 
-from hostcore.events.writer import RankLog
+from hostcore.events.writer import RankLog, now_ms
 from hostcore.runs.channel import Channel
 from hostcore.runs.contract import WorkerContract
 from hostcore.runs.result import RunResult
@@ -54,7 +54,10 @@ class Actor:
     def __init__(self, rank: int, contract: Path, output: Path) -> None:
         self.rank = rank
         self.channel, self._own_end = Channel.pair()
-        self._log = RankLog(Path(WorkerContract.read(contract).events_path))
+        #: The time of what it writes; by the clock of this machine until a test sets it.
+        self.now_ms: int | None = None
+        events = Path(WorkerContract.read(contract).events_path)
+        self._log = RankLog(events, clock=lambda: now_ms() if self.now_ms is None else self.now_ms)
         self.output = output
         #: What was done to it: ``kill``, ``abort``.
         self.done: list[str] = []

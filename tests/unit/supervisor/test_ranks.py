@@ -157,7 +157,7 @@ class TestAFailure:
     def test_of_two_is_the_earlier_one(self, pair: Callable) -> None:
         def act(first: Actor, second: Actor) -> None:
             for actor, time_ms in ((first, 2000), (second, 1000)):
-                actor._log._clock = lambda time_ms=time_ms: time_ms
+                actor.now_ms = time_ms
                 actor.write(RunFailed(error=RunError(type="KeyError", message="x", rank=actor.rank)))
             first.exit(1)
             second.exit(1)

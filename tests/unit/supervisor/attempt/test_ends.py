@@ -14,6 +14,9 @@ from hostcore.supervisor.interrupts import Asked, Interrupts
 from hostcore.supervisor.workers.session import Member
 from hostcore.supervisor.workers.spawn import WorkerExit
 
+CANCEL = Asked(status="cancelled", reason="interrupted by the user", requested_by="user")
+TERM = Asked(status="preempted", reason="received SIGTERM", requested_by="signal:SIGTERM")
+
 
 def dead(exit_: WorkerExit, output: Path) -> Member:
     return Member(rank=0, worker=None, output=output, exit=exit_)  # type: ignore[arg-type]
@@ -80,8 +83,8 @@ class TestSignals:
     @pytest.mark.parametrize(
         ("number", "asked"),
         [
-            (signal.SIGINT, Asked(status="cancelled", reason="interrupted by the user", requested_by="user")),
-            (signal.SIGTERM, Asked(status="preempted", reason="received SIGTERM", requested_by="signal:SIGTERM")),
+            (signal.SIGINT, CANCEL),
+            (signal.SIGTERM, TERM),
             (signal.SIGUSR1, Asked(status="preempted", reason="received SIGUSR1", requested_by="signal:SIGUSR1")),
         ],
     )
@@ -115,6 +118,23 @@ class TestSignals:
             os.kill(os.getpid(), signal.SIGTERM)
             os.kill(os.getpid(), signal.SIGTERM)
         assert interrupts.forced
+
+    @pytest.mark.parametrize(("told", "later", "forced"), [(CANCEL, 1, False), (CANCEL, 2, True), (TERM, 1, True)])
+    def test_a_ctrl_c_that_another_rank_has_passed_on_before_it_came_here_is_the_same(
+        self, told: Asked, later: int, forced: bool
+    ) -> None:
+        """As from a terminal or a launcher, to all ranks at once."""
+        with Interrupts() as interrupts:
+            interrupts.hear(told, hurried=False, forced=False)
+            for _ in range(later):
+                signal.raise_signal(signal.SIGINT)
+        assert (interrupts.first, interrupts.forced) == (told, forced)
+
+    def test_a_ctrl_c_that_was_heard_here_first_is_the_same_as_well(self) -> None:
+        with Interrupts() as interrupts:
+            signal.raise_signal(signal.SIGINT)
+            interrupts.hear(CANCEL, hurried=False, forced=False)
+        assert not interrupts.forced
 
     def test_are_handled_as_before_afterwards(self) -> None:
         before = signal.getsignal(signal.SIGINT)

@@ -14,18 +14,26 @@ from typing import Any
 
 import attrs
 import pytest
-from actors import SECONDS, Actor, engine, greet, join, wait_for_answers
+from actors import SECONDS, engine, greet, join, wait_for_answers
 from ports import free_ports
 
 from hostcore.runs.channel import Channel
 from hostcore.supervisor.interrupts import Asked, Interrupts
-from hostcore.supervisor.ranks import rank_agent, rendezvous
 from hostcore.supervisor.ranks.engine import Engine
 from hostcore.supervisor.ranks.rank_agent import run_rank_agent
-from hostcore.supervisor.ranks.rendezvous import NoSharedStorage, RanksMissing, Rendezvous, proof
+from hostcore.supervisor.ranks.rendezvous import NoSharedStorage, RanksMissing, RankZeroAddress, Rendezvous, proof
 from hostcore_hookspecs import HostcoreError
 
 SECRET = "a secret of this test alone"
+TERM = Asked(status="preempted", reason="received SIGTERM", requested_by="signal:SIGTERM")
+
+
+def port_of(runs: Path) -> int:
+    """Where rank 0 listens."""
+    (file,) = (runs / ".ranks").iterdir()
+    place = RankZeroAddress.read(file)
+    assert place is not None
+    return place.port
 
 
 class TestTheMeeting:
@@ -44,7 +52,7 @@ class TestTheMeeting:
             line = open_ones.enter_context(closing(join(ranks, tmp_path)))
             ranks.gather()
             kind, content = line.receive(SECONDS)
-            assert (kind, content["start"], content["shared"]) == ("welcome", ranks._start, True)
+            assert (kind, content["shared"]) == ("welcome", True)
             wait_for_answers()
             with pytest.raises(EOFError):
                 connection.receive(SECONDS)
@@ -52,22 +60,26 @@ class TestTheMeeting:
     def test_admits_the_others_while_rank_0_prepares_the_run(self, tmp_path: Path) -> None:
         """An environment may take longer to build than they look for rank 0."""
         with Rendezvous(engine(0), tmp_path, Interrupts()) as ranks, closing(join(ranks, tmp_path)) as line:
+            (file,) = (tmp_path / ".ranks").iterdir()
+            assert file.stat().st_mode & 0o777 == 0o600, "known to this user alone"
             wait_for_answers()
             assert line.receive(SECONDS)[0] == "welcome"
             ranks.gather()
 
     def test_that_not_all_come_to_is_an_error_that_says_where_it_was(self, tmp_path: Path) -> None:
-        with Rendezvous(engine(0), tmp_path, Interrupts()) as ranks:
+        with Rendezvous(engine(0), tmp_path, asked := Interrupts()) as ranks:
             with pytest.raises(RanksMissing, match="rank 1 did not come within 0 s") as caught:
                 ranks.gather(0)
-            ranks._stop_listening()
+            asked.first = TERM  # so that it does not wait for them in the end
         assert "HOSTCORE_RUNS_DIR" in caught.value.hint
         assert caught.value.file.endswith("127.0.0.1-29500-none.json")
 
     def test_is_not_that_of_an_earlier_start_whose_rank_0_was_killed(self, tmp_path: Path) -> None:
-        stale = Rendezvous(engine(0), tmp_path, Interrupts())
-        stale.__enter__()
-        stale._listening.close()
+        with Rendezvous(engine(0, world_size=1), tmp_path, Interrupts()):
+            (file,) = (tmp_path / ".ranks").iterdir()
+            stale = file.read_bytes()
+        file.parent.mkdir()
+        file.write_bytes(stale)
         with ThreadPoolExecutor(1) as threads:
             code = threads.submit(run_rank_agent, engine(1), tmp_path, Interrupts())
             with Rendezvous(engine(0), tmp_path, Interrupts()) as ranks:
@@ -77,47 +89,12 @@ class TestTheMeeting:
     def test_stays_where_it_is_when_that_of_an_earlier_start_ends(self, tmp_path: Path) -> None:
         """The agent of an earlier rank 0 may be gone, and rank 0 not yet."""
         with ExitStack() as earlier:
-            left = earlier.enter_context(Rendezvous(engine(0, world_size=1), tmp_path, Interrupts()))
+            earlier.enter_context(Rendezvous(engine(0, world_size=1), tmp_path, Interrupts()))
             with Rendezvous(engine(0), tmp_path, Interrupts()) as ranks:
-                left._stop_listening()
+                earlier.close()
                 with closing(join(ranks, tmp_path)) as line:
                     ranks.gather()
-                    kind, content = line.receive(SECONDS)
-        assert (kind, content["start"]) == ("welcome", ranks._start)
-        assert ranks._start != left._start
-
-    def test_names_the_start_for_the_workers_of_all(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        told: list[Any] = []
-        started = threading.Event()
-        monkeypatch.setattr(
-            rank_agent.WorkerContract,
-            "read",
-            lambda path: attrs.make_class("C", ["job_spec_path", "has_environment"])("", False),
-        )
-        monkeypatch.setattr(rank_agent, "read_document", lambda path: {})
-
-        def start(contract: Path, output: Path, environment: Any) -> Actor:
-            told.append(environment["HOSTCORE_START"])
-            started.set()
-            raise OSError("that is all")
-
-        for module in (rendezvous, rank_agent):
-            monkeypatch.setattr(module, "WorkerProcess", start)
-        with ThreadPoolExecutor(1) as threads, Rendezvous(engine(0), tmp_path, Interrupts()) as ranks:
-            code = threads.submit(run_rank_agent, engine(1), tmp_path, Interrupts())
-            ranks.gather()
-            ranks.spawn(1, tmp_path / "c", tmp_path / "o")
-            assert started.wait(SECONDS)
-            with pytest.raises(OSError):
-                ranks.spawn(0, tmp_path / "c", tmp_path / "o")
-        assert code.exception(SECONDS) is not None
-        assert told == [ranks._start] * 2
-
-    def test_is_known_to_this_user_alone(self, tmp_path: Path) -> None:
-        with Rendezvous(engine(0), tmp_path, Interrupts()) as ranks:
-            (file,) = (tmp_path / ".ranks").iterdir()
-            assert file.stat().st_mode & 0o777 == 0o600
-            ranks._stop_listening()
+                    assert line.receive(SECONDS)[0] == "welcome"
 
     def test_ends_for_the_others_as_rank_0_does_whatever_became_of_it(self, tmp_path: Path) -> None:
         with ThreadPoolExecutor(1) as threads:
@@ -128,7 +105,7 @@ class TestTheMeeting:
 
     def test_is_left_by_a_rank_that_is_asked_to_stop_before_rank_0_was_there(self, tmp_path: Path) -> None:
         interrupts = Interrupts()
-        interrupts.first = Asked(status="preempted", reason="received SIGTERM", requested_by="signal:SIGTERM")
+        interrupts.first = TERM
         assert run_rank_agent(engine(1), tmp_path, interrupts) == 75
 
 
@@ -164,18 +141,17 @@ class TestMachinesThatShareNoFolder:
             assert code.result(SECONDS) == 1
 
     def test_that_share_it_after_all_are_found_to(self, engines: Any, tmp_path: Path) -> None:
-        with Rendezvous(engines[0], tmp_path, Interrupts()) as ranks, ThreadPoolExecutor(1) as threads:
+        with ThreadPoolExecutor(1) as threads, Rendezvous(engines[0], tmp_path, Interrupts()) as ranks:
             (tmp_path / ".ranks").joinpath(f"{engines[0].name}.json").unlink()  # only the port leads to rank 0
             code = threads.submit(run_rank_agent, engines[1], tmp_path, Interrupts())
             ranks.gather()
             ranks.require_storage(attrs.make_class("Spec", ["checkpoint_base_uri"])(None))
-            ranks.__exit__(None, None, None)
-            assert code.result(SECONDS) == 1
+        assert code.result(SECONDS) == 1
 
     @pytest.mark.parametrize("token", ["", "another secret, just as long"])
     def test_turn_away_who_does_not_know_the_secret(self, engines: Any, tmp_path: Path, token: str) -> None:
         with Rendezvous(engines[0], tmp_path, Interrupts()) as ranks:
-            port = ranks._listening.getsockname()[1]
+            port = port_of(tmp_path)
             assert port in engines[0].ports
             meeting = engines[0].meeting
             with (
@@ -204,7 +180,7 @@ class TestMachinesThatShareNoFolder:
     def test_do_nothing_that_a_stranger_says(self, engines: Any, tmp_path: Path, said: bytes) -> None:
         interrupts = Interrupts()
         with Rendezvous(engines[0], tmp_path, interrupts) as ranks:
-            port = ranks._listening.getsockname()[1]
+            port = port_of(tmp_path)
             with (
                 socket.create_connection(("127.0.0.1", port), timeout=SECONDS) as connection,
                 closing(greet(port, SECRET, meeting=engines[0].meeting)),
@@ -218,13 +194,12 @@ class TestMachinesThatShareNoFolder:
 
     def test_do_not_wait_for_strangers_who_say_nothing_or_have_no_end(self, engines: Any, tmp_path: Path) -> None:
         with Rendezvous(engines[0], tmp_path, Interrupts()) as ranks, ExitStack() as stack:
-            address = ("127.0.0.1", ranks._listening.getsockname()[1])
+            address = ("127.0.0.1", port_of(tmp_path))
             for number in range(100):
                 connection = stack.enter_context(socket.create_connection(address, timeout=SECONDS))
                 connection.sendall(b"x" * 10_000 if number % 2 else b"")
             stack.enter_context(closing(greet(address[1], SECRET, meeting=engines[0].meeting)))
             ranks.gather(SECONDS)
-            assert not ranks._unproven
 
     def test_do_not_follow_a_rank_0_that_does_not_know_the_secret(self, engines: Any, tmp_path: Path) -> None:
         """Something else listens at the first port that they try; the true rank 0 at the next."""
