@@ -14,7 +14,7 @@ from hostcore.runs.control import read_cancel, request_cancel
 from hostcore.runs.launch import Launch
 from hostcore.runs.lease import Lease, ProcessIdentity
 from hostcore.runs.result import RunResult
-from hostcore.runs.summary import UnknownRun, summarize
+from hostcore.runs.summary import summarize
 from hostcore.supervisor import cancelling as cancelling_module
 from hostcore.supervisor.abandoned import cancel_abandoned
 from hostcore.supervisor.cancelling import ask_to_end, cancel
@@ -45,11 +45,6 @@ class TestARunThatHasEnded:
         assert (done.status, done.attempt, done.requested, done.result) == (status, 1, False, result)
         assert run.tree() == before
 
-    def test_is_told_from_one_that_never_was(self, plan: Callable) -> None:
-        with pytest.raises(UnknownRun):
-            cancel(plan().directory)
-        assert not plan().directory.path.exists()
-
 
 class TestALostRun:
     @pytest.fixture
@@ -70,19 +65,6 @@ class TestALostRun:
         assert newest_attempt(lost.plan.directory.attempts) == 2
         assert not lost.plan.directory.lease.exists()
         assert [event["event"] for event in _events(lost)] == ["run_cancelled"]
-
-    def test_keeps_the_step_the_metrics_and_the_checkpoint_that_it_had(self, lost: object) -> None:
-        log = RankLog(lost.plan.directory.rank_events(1, 0))
-        log.write(events.Metrics(metrics={"loss": 0.5}, nonfinite=[]), step=7, epoch=1)
-        log.close()
-        lost.checkpoint(7)
-        result = cancel(lost.plan.directory, sleep=_never).result
-        assert (result.step, result.epoch, result.metrics) == (7, 1, {"loss": 0.5})
-        assert result.final_checkpoint == "checkpoints/step-000007"
-        assert [(event["event"], event["attempt"]) for event in _events(lost)] == [
-            ("metrics", 1),
-            ("run_cancelled", 2),
-        ]
 
     def test_is_given_the_time_to_write_its_last_checkpoint(self, lost: object) -> None:
         """Its worker lives on: once a higher attempt is claimed, it could commit nothing any more."""
@@ -135,26 +117,9 @@ class TestARunningRun:
         attrs.evolve(lease, process=living).write(run.plan.directory.lease)
         return run
 
-    def test_is_asked_and_waited_for(self, running: object) -> None:
-        seen = []
-
-        def supervisor(_: float) -> None:
-            seen.append(read_cancel(running.plan.directory, 1))
-            running.result("cancelled")
-
-        done = cancel(running.plan.directory, reason="enough", sleep=supervisor)
-        assert (done.status, done.attempt, done.requested) == ("cancelled", 1, True)
-        assert done.result == RunResult.read(running.plan.directory.result)
-        assert [(one.requested_by, one.reason, one.force) for one in seen] == [("user", "enough", False)]
-
     def test_may_end_otherwise_before_it_hears(self, running: object) -> None:
         done = cancel(running.plan.directory, sleep=lambda _: running.result("succeeded"))
         assert (done.status, done.requested) == ("succeeded", True)
-
-    def test_need_not_be_waited_for(self, running: object) -> None:
-        done = cancel(running.plan.directory, wait=False, sleep=_never)
-        assert (done.status, done.attempt, done.requested, done.result) == ("running", 1, True, None)
-        assert read_cancel(running.plan.directory, 1) is not None
 
     def test_can_be_told_to_hurry(self, running: object) -> None:
         cancel(running.plan.directory, wait=False)
@@ -194,18 +159,6 @@ class TestASubmittedRun:
         Launch(attempt=1, submitted_ms=now_ms()).write(directory.launch)
         assert summarize(directory).status == "submitted"
         return run
-
-    def test_is_asked_before_it_begins(self, submitted: object) -> None:
-        directory = submitted.plan.directory
-
-        def supervisor(_: float) -> None:
-            opened = open_run(submitted.plan, launched=True)
-            assert (opened.attempt, opened.submitted) == (1, True)
-            assert read_cancel(directory, 1) is not None
-            submitted.result("cancelled")
-
-        done = cancel(directory, sleep=supervisor)
-        assert (done.status, done.attempt, done.requested) == ("cancelled", 1, True)
 
     def test_that_nobody_will_ever_begin_is_ended(self, submitted: object) -> None:
         directory = submitted.plan.directory

@@ -1,7 +1,6 @@
 """What doctor makes of what its probes say. There is no GPU here, so what one would say is written down."""
 
 import os
-import resource
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import pytest
 import hostcore
 from hostcore.plugins.installed import discover
 from hostcore.probe import Answer
-from hostcore.supervisor.doctor import compute, disk_probe, installed, settings, system
+from hostcore.supervisor.doctor import disk_probe, installed, settings, system
 from hostcore.supervisor.doctor.compute import device_finding, machine_findings
 from hostcore.supervisor.doctor.disk import disk_findings
 from hostcore.supervisor.doctor.finding import Finding, size
@@ -64,9 +63,6 @@ class TestAccelerators:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
         found = machine(driver=["/dev/nvidia0"], found=[], reason="No CUDA GPUs are available")["accelerators"]
         assert (found.status, "CUDA_VISIBLE_DEVICES=" in found.finding) == ("ok", True)
-
-    def test_that_are_not_there_are_fine(self) -> None:
-        assert machine(driver=[], found=[], reason="Found no NVIDIA driver")["accelerators"].status == "ok"
 
     def test_whose_driver_hangs_fail_and_the_cpu_does_not(self) -> None:
         lines = [{"torch": TORCH}, product("fp32"), {"driver": {"version": "580.1", "devices": ["/dev/nvidia0"]}}]
@@ -136,9 +132,6 @@ class TestRanks:
 
 
 class TestSettings:
-    def test_none_is_fine(self) -> None:
-        assert settings_finding({"PATH": "/bin"}).status == "ok"
-
     def test_are_told_without_secrets(self) -> None:
         found = settings_finding({"CUDA_VISIBLE_DEVICES": "1", "TORCH_HUB_TOKEN": "abc", "HOME": "/"})
         assert found.details["variables"] == {"CUDA_VISIBLE_DEVICES": "1", "TORCH_HUB_TOKEN": "***"}
@@ -187,9 +180,6 @@ class TestSystem:
         found = [system._memory(10**9, None), system.files_finding(256, 1024), system.shared_finding(little)]
         assert [one.status for one in found] == ["warning"] * 3
         assert all(one.hint for one in found)
-
-    def test_no_limit_on_files_is_fine(self) -> None:
-        assert system.files_finding(resource.RLIM_INFINITY, resource.RLIM_INFINITY).status == "ok"
 
     def test_a_limit_of_the_control_group_is_what_there_is(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(system, "memory_limit", lambda: 3_000_000_000)
@@ -281,10 +271,3 @@ class TestForAJob:
 
     def test_whose_devices_are_not_known_everything_counts(self) -> None:
         assert self.statuses() == {one.name: one.status for one in self.MACHINE}
-
-
-def test_a_torch_that_dies_at_import_is_told_with_where_it_comes_from() -> None:
-    answer = said({"torch_file": "/x/torch.py"}, trouble="the process was killed by SIGSEGV (while importing torch)")
-    (found,) = compute.machine_findings(answer)
-    assert (found.name, found.status) == ("torch", "failed")
-    assert found.hint is not None and "/x/torch.py" in found.hint

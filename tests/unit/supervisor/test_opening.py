@@ -8,7 +8,6 @@ import attrs
 import pytest
 
 from hostcore.checkpoints.errors import CheckpointError
-from hostcore.errors import Errors
 from hostcore.events.writer import now_ms
 from hostcore.runs.attempts import claim_attempt, newest_attempt
 from hostcore.runs.control import read_cancel, request_cancel
@@ -98,13 +97,6 @@ class TestARunDirectoryThatIsALink:
         past(plan()).attempt()
         assert open_run(plan()).attempt == 2
 
-    def test_to_a_folder_of_somebody_else_is_an_error(self, plan: Callable, target: Path) -> None:
-        target.mkdir(parents=True)
-        (target / "thesis.tex").write_text("x")
-        with pytest.raises(RunConflict, match="'a' exists in the runs folder but is no run of hostcore's"):
-            open_run(plan())
-        assert [path.name for path in target.iterdir()] == ["thesis.tex"]
-
     def test_to_nothing_is_an_error_that_says_so(self, plan: Callable, target: Path) -> None:
         with pytest.raises(RunUnwritable, match=f"is a link to {target}, which does not exist"):
             open_run(plan())
@@ -149,11 +141,6 @@ class TestARunFromACheckpointOfAnother:
 
 
 class TestARunThatExists:
-    def test_goes_on_with_the_next_attempt(self, plan: Callable, past: Callable) -> None:
-        past(plan()).attempt()
-        opened = open_run(plan())
-        assert (opened.attempt, opened.is_new) == (2, False)
-
     def test_is_as_it_was_when_an_attempt_is_withdrawn(self, plan: Callable, past: Callable) -> None:
         run = past(plan())
         run.attempt()
@@ -417,12 +404,6 @@ class TestAFinishedRun:
         assert open_run(plan(max_steps=50)).attempt == 2
 
 
-def test_a_job_that_cannot_be_planned_leaves_nothing(plan: Callable, tmp_path: Path) -> None:
-    with pytest.raises(Errors):
-        plan(max_steps=-1)
-    assert not (tmp_path / "runs").exists()
-
-
 @pytest.mark.parametrize("left", [[], ["attempts"], ["attempts", "config", "logs", "checkpoints", "samples"]])
 def test_a_run_whose_first_start_was_killed_before_its_record_begins_anew(plan: Callable, left: list[str]) -> None:
     made = plan()
@@ -434,12 +415,3 @@ def test_a_run_whose_first_start_was_killed_before_its_record_begins_anew(plan: 
         (made.directory.record.parent / ".run.json.7.tmp").touch()
     opened = open_run(made)
     assert (opened.attempt, opened.is_new) == (1, True)
-
-
-def test_a_folder_of_somebody_elses_is_not_taken_for_one(plan: Callable) -> None:
-    made = plan()
-    made.directory.path.mkdir(parents=True)
-    (made.directory.path / "thesis.tex").touch()
-    with pytest.raises(RunConflict, match="is no run of hostcore"):
-        open_run(made)
-    assert (made.directory.path / "thesis.tex").exists()

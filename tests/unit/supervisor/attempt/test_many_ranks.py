@@ -45,11 +45,6 @@ def opened(monkeypatch: pytest.MonkeyPatch, journal: Journal) -> Counter[int]:
     return counts
 
 
-def test_a_look_opens_a_few_of_the_logs(journal: Journal, opened: Counter[int]) -> None:
-    journal.merge()
-    assert opened.total() == RANKS_AT_ONCE
-
-
 def test_each_gets_its_turn_and_the_first_always(journal: Journal, opened: Counter[int]) -> None:
     looks = -(-(RANKS - 1) // (RANKS_AT_ONCE - 1))
     for _ in range(looks):
@@ -57,12 +52,6 @@ def test_each_gets_its_turn_and_the_first_always(journal: Journal, opened: Count
     assert len(opened) == RANKS
     assert opened.pop(0) == looks
     assert set(opened.values()) <= {1, 2}
-
-
-def test_one_that_has_ended_is_looked_at_at_once(journal: Journal, opened: Counter[int]) -> None:
-    journal.merge(at_once=[500, 900])
-    assert {0, 500, 900} <= opened.keys()
-    assert opened.total() == RANKS_AT_ONCE + 2
 
 
 def test_in_the_end_all_of_them_are_read(journal: Journal, opening: Opening, plan: Callable) -> None:

@@ -42,27 +42,21 @@ def attempts(past: Any, plan: Callable[..., RunPlan]) -> Callable[..., tuple[Run
     return run
 
 
-def test_a_failure_is_started_again_as_often_as_the_job_allows(attempts: Callable) -> None:
-    result, restarts = attempts("failed", "failed", "failed", max_restarts=2)
-    assert (result.status, result.attempt) == ("failed", 3)
-    assert [restart and (restart.after.attempt, restart.wait_seconds) for restart in restarts] == [None, (1, 1), (2, 2)]
-    assert restarts[1].message == "attempt 1 failed (ValueError: bad); started again"
-
-
-@pytest.mark.parametrize("end", ["succeeded", "cancelled", "preempted"])
-def test_no_other_end_is_started_again(attempts: Callable, end: str) -> None:
-    result, restarts = attempts(end, max_restarts=2)
+@pytest.mark.parametrize(
+    ("end", "why"),
+    [
+        ("succeeded", {}),
+        ("cancelled", {}),
+        ("preempted", {}),
+        ("failed", {"requested_by": "user"}),  # it was asked to stop
+        ("failed", {"because": "NotDelivered"}),  # it is trained
+    ],
+)
+def test_what_is_no_failure_of_the_training_is_not_started_again(
+    attempts: Callable, end: str, why: dict[str, str]
+) -> None:
+    result, restarts = attempts(end, max_restarts=2, **why)
     assert (result.status, len(restarts)) == (end, 1)
-
-
-def test_a_run_that_failed_while_it_was_asked_to_stop_is_not_started_again(attempts: Callable) -> None:
-    result, restarts = attempts("failed", max_restarts=2, requested_by="user")
-    assert (result.status, len(restarts)) == ("failed", 1)
-
-
-def test_a_run_that_is_trained_and_not_delivered_is_not_trained_again(attempts: Callable) -> None:
-    result, restarts = attempts("failed", max_restarts=2, because="NotDelivered")
-    assert (result.status, len(restarts)) == ("failed", 1)
 
 
 def test_an_attempt_knows_how_many_may_follow(past: Any, plan: Callable[..., RunPlan]) -> None:

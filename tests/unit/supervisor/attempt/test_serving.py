@@ -153,40 +153,10 @@ def test_an_outage_is_waited_for_once(play: Callable[..., Play]) -> None:
     assert 9 <= run.now <= 12
 
 
-def test_a_store_in_an_outage_and_a_reporter_that_takes_nothing_share_one_deadline(play: Callable[..., Play]) -> None:
-    run = play(Reporters(settles_at=9999.0), Uploaders(drained_at=9999.0, outage_from=0.0))
-    run.serving.settle(Timeouts(required=0.0))
-    run.serving.finish(Timeouts())
-    assert run.now <= 12
-
-
-def test_uploads_that_get_on_are_waited_for_though_a_reporter_hangs(play: Callable[..., Play]) -> None:
-    run = play(Reporters(settles_at=9999.0), Uploaders(drained_at=300.0))
-    run.serving.finish(Timeouts())
-    assert 300 <= run.now <= 312
-
-
-def test_what_is_not_required_fails_nothing_and_is_told(play: Callable[..., Play]) -> None:
-    run = play(Reporters(), Uploaders(drained_at=9999.0, outage_from=0.0))
-    assert run.serving.settle(SHORT_TIMEOUTS) is None
-    assert run.now <= 5
-    (left,) = run.serving.left
-    assert left.message == "the uploader store has not copied everything: 1 are left"
-    assert list(left.command) == ["hostcore", "upload", "--uploader", "store"]
-
-
 def test_a_required_reporter_is_waited_for_as_long_as_it_takes_events(play: Callable[..., Play]) -> None:
     run = play(Reporters(settles_at=300.0, takes_until=300.0, required=["tracker"]), Uploaders())
     assert run.serving.settle(Timeouts()) is None
     assert run.now >= 300
-
-
-def test_a_required_reporter_that_takes_nothing_any_more_fails_the_run(play: Callable[..., Play]) -> None:
-    stuck = play(Reporters(settles_at=300.0, takes_until=100.0, required=["tracker"]), Uploaders())
-    error = stuck.serving.settle(Timeouts(required=60.0))
-    assert 160 <= stuck.now <= 163
-    assert error is not None
-    assert "tracker, which the job requires, has not everything" in error.message
 
 
 def test_whoever_is_in_a_hurry_cuts_all_waiting_short(play: Callable[..., Play]) -> None:
@@ -197,14 +167,6 @@ def test_whoever_is_in_a_hurry_cuts_all_waiting_short(play: Callable[..., Play])
     assert 25 <= slow.now <= 26
     assert slow.reporters.calls == ["hurry", "finish", "abandon"]
     assert slow.uploaders.calls == ["finish False", "finish True", "abandon"]
-
-
-def test_a_healthy_reporter_hears_the_end_though_a_store_has_cost_all_the_time(play: Callable[..., Play]) -> None:
-    run = play(Reporters(), Uploaders(drained_at=900.0), leave_by=25.0)
-    run.serving.settle(Timeouts())
-    run.reporters.settles_at = run.now + 2
-    run.serving.finish(Timeouts())
-    assert run.reporters.is_finished()
 
 
 def test_a_second_signal_ends_all_waiting_at_once(play: Callable[..., Play]) -> None:
@@ -219,17 +181,6 @@ def test_before_a_restart_nothing_is_waited_for_long_even_if_it_gets_on(play: Ca
     run.serving.settle(SHORT_TIMEOUTS)
     run.serving.finish(SHORT_TIMEOUTS)
     assert run.now <= 4 * (SHORT_TIMEOUTS.at_most + 0.5)
-
-
-def test_what_a_reporter_has_left_is_told_with_the_command_that_delivers_it(play: Callable[..., Play]) -> None:
-    late = Undelivered(label="mlflow (x 1)", name="mlflow", message="refused {here}", events=1200)
-    odd = Undelivered(label="jsonl (x 1)", name="jsonl", message="disk full", events=0)
-    run = play(Reporters(failures=[late, odd]), Uploaders())
-    first, second = run.serving.left
-    assert first.message == "the reporter mlflow (x 1) has not taken 1,200 events: refused {here}"
-    assert list(first.command) == ["hostcore", "replay", "--reporter", "mlflow", "--pending"]
-    assert second.message == "the reporter jsonl (x 1) failed: disk full"
-    assert not second.command
 
 
 @pytest.mark.parametrize("end", [events.RunCancelled(reason="asked"), events.RunPreempted(reason="asked")])

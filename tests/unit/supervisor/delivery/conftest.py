@@ -71,7 +71,7 @@ def driven(run: Run) -> Iterator[Callable[..., Driven]]:
         made.append(uploads)
         if started:
             uploads.start()
-        return Driven(uploads)
+        return Driven(uploads, run)
 
     yield drive
     for uploads in made:

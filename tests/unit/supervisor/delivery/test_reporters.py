@@ -185,22 +185,12 @@ class TestAFailure:
         eventually(lambda: ear.heard == list(range(1, 101)))
         eventually(lambda: desk.hear(deliveries))
         deliveries.finish()
-        eventually(lambda: deliveries._workers[1].is_over)
-        assert ear.calls[-1] == ("close", 0)
+        eventually(lambda: ear.calls[-1] == ("close", 0))
         assert not deliveries.is_finished()
         assert deliveries.abandon() == ["broken (dist 1.0)"]
         assert [one.message for one in desk.hear(deliveries)] == ["ConnectionError: down"]
         (undelivered,) = deliveries.failures
         assert (undelivered.name, undelivered.message, undelivered.events) == ("broken", "ConnectionError: down", 100)
-
-    def test_for_good_closes_the_reporter_when_it_is_abandoned(self, desk: Desk) -> None:
-        broken = Ear(do=raising(then=ConnectionError("down")))
-        deliveries = desk.deliver(broken)
-        desk.write()
-        eventually(lambda: desk.hear(deliveries))
-        deliveries.abandon()
-        eventually(deliveries.is_finished)
-        assert broken.calls == [("open", 0), ("close", 0)]
 
     def test_in_open_is_tried_again_before_anything_is_told(self, desk: Desk) -> None:
         refused = [OSError("no route")] * 3
@@ -241,17 +231,6 @@ class TestAFailure:
         again = Ear("broken")
         desk.finish(desk.deliver(again))
         assert again.heard == [2, 3]
-
-    def test_that_is_fatal_in_open_means_that_nothing_is_called_any_more(self, desk: Desk) -> None:
-        def do(method: str, what: Any) -> None:
-            raise FatalError(f"{method} is not allowed")
-
-        ear = Ear(do=do)
-        deliveries = desk.deliver(ear)
-        desk.write()
-        desk.finish(deliveries)
-        assert ear.calls == []
-        assert len(desk.news) == 1
 
     def test_is_tried_again_at_once_when_somebody_waits(self, desk: Desk) -> None:
         clock = Clock()
@@ -364,30 +343,8 @@ class TestARequiredReporter:
         desk.finish(deliveries)
         assert deliveries.missing() == ["required (dist 1.0)"]
 
-    def test_that_cannot_even_be_opened_is_behind_before_anything_is_written(self, desk: Desk) -> None:
-        def do(method: str, what: Any) -> None:
-            raise FatalError("no")
-
-        deliveries = desk.deliver(Ear("required", do=do, required=True))
-        desk.finish(deliveries)
-        assert deliveries.missing() == ["required (dist 1.0)"]
-
 
 class TestDeliveries:
-    def test_that_were_never_started_are_finished(self, desk: Desk) -> None:
-        from hostcore.supervisor.delivery.reporters import Reporters
-
-        never = Reporters([Ear(required=True).subscription], desk.directory)
-        never.announce()
-        never.finish()
-        assert (never.is_finished(), never.news(), never.missing(), never.abandon(), never.failures) == (
-            True, [], [], [], [],
-        )  # fmt: skip
-
-    def test_of_nobody_leave_no_trace(self, desk: Desk) -> None:
-        desk.finish(desk.deliver())
-        assert not desk.directory.cursors.exists()
-
     def test_decode_each_event_at_most_once_for_all_that_keep_up(
         self, desk: Desk, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -38,12 +38,10 @@ def test_an_outage_is_told_once_and_everything_is_there_after_it(
     run: Run, mirror: Folder, driven: Callable[..., Driven]
 ) -> None:
     uploads = driven(mirror)
-    run.commit(50)
-    uploads.uploads.hear(run.saved(50))
+    uploads.save(50)
     uploads.drain()  # with the log: nothing else arrives in the outage
     outage = Outage(mirror, only="checkpoints/")
-    run.commit(100, files=10)
-    uploads.uploads.hear(run.saved(100))
+    uploads.save(100, files=10)
     until(lambda: outage.refused > 8)
     outage.is_over = True
     uploads.drain()
@@ -67,8 +65,7 @@ def test_a_failure_that_a_retry_mends_is_not_told(run: Run, mirror: Folder, driv
 
     mirror.before = before
     uploads = driven(mirror, limits=attrs.evolve(QUICK, quick=QuickRetries()))
-    run.commit(100)
-    uploads.uploads.hear(run.saved(100))
+    uploads.save(100)
     uploads.drain()
     assert uploads.of(events.UploadFailed) == []
     assert f"{CHECKPOINT}.json" in mirror.files
@@ -80,8 +77,7 @@ def test_one_artifact_that_fails_does_not_keep_the_others(
     outage = Outage(mirror, only=f"{CHECKPOINT}/part-1")
     uploads = driven(mirror)
     for step in (100, 200, 300):
-        run.commit(step)
-        uploads.uploads.hear(run.saved(step))
+        uploads.save(step)
     until(lambda: len(uploads.of(events.ArtifactUploaded)) == 4)  # two documents, two checkpoints
     until(lambda: outage.refused > 5)
     assert f"{CHECKPOINT}.json" not in mirror.files
@@ -102,8 +98,7 @@ def test_a_fatal_error_gives_the_artifact_up_for_this_attempt(
     mirror.before = before
     uploads = driven(mirror, required=True)
     for step in (100, 200):
-        run.commit(step)
-        uploads.uploads.hear(run.saved(step))
+        uploads.save(step)
     uploads.finish()
     (told,) = uploads.of(events.UploadFailed)
     assert (told.path, told.will_retry) == (CHECKPOINT, False)
@@ -135,8 +130,7 @@ def test_a_store_that_damages_what_it_is_given_is_found_out(
 
     mirror.after = after
     uploads = driven(mirror)
-    run.commit(100)
-    uploads.uploads.hear(run.saved(100))
+    uploads.save(100)
     uploads.drain()
     assert newest(mirror.root / "checkpoints").found is not None
     assert "SHA-256 differs" in uploads.of(events.UploadFailed)[0].message
@@ -148,8 +142,7 @@ def test_what_is_no_proof_of_arrival_is_none(
 ) -> None:
     mirror.after = lambda artifact, usual: usual if artifact.kind != "commit" else receipt  # type: ignore[assignment, return-value]
     uploads = driven(mirror, required=True)
-    run.commit(100)
-    uploads.uploads.hear(run.saved(100))
+    uploads.save(100)
     until(lambda: uploads.of(events.UploadFailed, CHECKPOINT))
     assert uploads.uploads.missing() == ["folder (somewhere 1.0)"]
 
@@ -167,8 +160,7 @@ def test_a_response_that_is_lost_after_the_write_makes_no_second_object(
 
     mirror.after = after
     uploads = driven(mirror)
-    run.commit(100)
-    uploads.uploads.hear(run.saved(100))
+    uploads.save(100)
     uploads.drain()
     assert f"{CHECKPOINT}.json" in mirror.files
     assert set(mirror.writes.values()) == {1}
@@ -188,8 +180,7 @@ def test_a_call_that_hangs_is_told_and_made_again_in_another_thread(
 
     mirror.before = before
     uploads = driven(mirror, clock=lambda: time.monotonic() + ahead[0])
-    run.commit(100)
-    uploads.uploads.hear(run.saved(100))
+    uploads.save(100)
     try:
         # Two documents, the log and two files of the checkpoint; its record waits for the one that hangs.
         until(lambda: uploads.uploads.pending().by_uploader["folder"].uploaded_files == 5)
@@ -210,8 +201,7 @@ def test_no_more_than_four_threads_are_lost(run: Run, mirror: Folder, driven: Ca
     release = threading.Event()
     mirror.before = lambda artifact: artifact.kind == "checkpoint" and release.wait()
     uploads = driven(mirror, limits=attrs.evolve(QUICK, hang_seconds=0.05))
-    run.commit(100, files=30)
-    uploads.uploads.hear(run.saved(100))
+    uploads.save(100, files=30)
     try:
         until(lambda: mirror.at_once == 8)
         until(
@@ -233,8 +223,7 @@ def test_above_the_limit_of_the_spool_the_oldest_is_given_up_and_the_newest_goes
     uploads.uploads.hear(run.saved(100))
     until(lambda: uploads.of(events.UploadFailed))
     for step in (200, 300, 400, 500):
-        run.commit(step)
-        uploads.uploads.hear(run.saved(step))
+        uploads.save(step)
         run.prune(step - 100)
     until(lambda: len([one for one in uploads.of(events.UploadFailed) if not one.will_retry]) == 2)
     given_up = [one for one in uploads.of(events.UploadFailed) if not one.will_retry]
@@ -292,8 +281,7 @@ def test_an_uploader_that_says_it_never_will_open_is_left_alone(
 
     mirror.on_open = on_open
     uploads = driven(mirror, required=True)
-    run.commit(100)
-    uploads.uploads.hear(run.saved(100))
+    uploads.save(100)
     uploads.finish()
     (told,) = uploads.of(events.UploadFailed)
     assert not told.will_retry
@@ -326,8 +314,7 @@ def test_one_uploader_in_an_outage_is_no_matter_to_another(
     broken = Folder(tmp_path / "broken")
     Outage(broken)
     uploads = driven(mirror, broken, required=True)
-    run.commit(100)
-    uploads.uploads.hear(run.saved(100))
+    uploads.save(100)
     until(lambda: uploads.of(events.ArtifactUploaded, CHECKPOINT))
     until(lambda: uploads.uploads.missing() == ["folder.2 (somewhere 1.0)"])
 
@@ -338,8 +325,7 @@ def test_abandoned_uploads_are_told_so_and_leave_everything_to_the_next(
     gate = Gate(mirror, CHECKPOINT)
     gate.close()
     uploads = driven(mirror)
-    run.commit(100)
-    uploads.uploads.hear(run.saved(100))
+    uploads.save(100)
     gate.wait()
     until(lambda: len(run.spooled) == 1)  # the other uploads are done
     assert not mirror.opened[0].is_canceled()

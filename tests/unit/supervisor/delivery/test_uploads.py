@@ -2,7 +2,6 @@
 
 import json
 import os
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ from uploading import QUICK, Driven, Folder, Gate, Run, until
 
 from hostcore.checkpoints.find import newest
 from hostcore.supervisor.delivery import units
-from hostcore.supervisor.delivery.spool import Spool
 from hostcore.supervisor.delivery.upload_workers import UploadLimits
 from hostcore_hookspecs import events
 
@@ -23,8 +21,7 @@ def test_a_run_is_mirrored_with_data_before_its_record_and_the_result_last(
 ) -> None:
     uploads = driven(mirror)
     for step in (100, 200):
-        run.commit(step)
-        uploads.uploads.hear(run.saved(step))
+        uploads.save(step)
     uploads.uploads.hear(run.sample(200))
     uploads.drain()
     run.end()
@@ -51,8 +48,7 @@ def test_one_event_tells_of_each_checkpoint_sample_and_document(
     run: Run, mirror: Folder, driven: Callable[..., Driven]
 ) -> None:
     uploads = driven(mirror)
-    run.commit(100)
-    uploads.uploads.hear(run.saved(100))
+    uploads.save(100)
     uploads.uploads.hear(run.sample(100))
     uploads.drain()
     told = uploads.of(events.ArtifactUploaded)
@@ -67,8 +63,7 @@ def test_a_checkpoint_that_is_pruned_while_it_waits_arrives_whole(
     run: Run, mirror: Folder, driven: Callable[..., Driven]
 ) -> None:
     uploads = driven(mirror, started=False)
-    run.commit(100, content="the first")
-    uploads.uploads.hear(run.saved(100))
+    uploads.save(100, content="the first")
     run.prune(100)
     uploads.uploads.start()
     uploads.drain()
@@ -102,13 +97,11 @@ def test_where_links_are_impossible_files_are_uploaded_from_their_own_places(
     monkeypatch.setattr(os, "link", refuse)
     gate = Gate(mirror, "checkpoints/step-000200")
     uploads = driven(mirror)
-    run.commit(100)
-    uploads.uploads.hear(run.saved(100))
+    uploads.save(100)
     uploads.uploads.hear(run.sample(100))
     uploads.drain()
     gate.close()
-    run.commit(200)
-    uploads.uploads.hear(run.saved(200))
+    uploads.save(200)
     gate.wait()
     run.prune(200)
     gate.open()
@@ -128,11 +121,9 @@ def test_a_step_that_is_written_again_ends_up_in_its_newest_version(
     gate = Gate(mirror, "checkpoints/step-000100/part-1")
     gate.close()
     uploads = driven(mirror)
-    run.commit(100, content="the first")
-    uploads.uploads.hear(run.saved(100))
+    uploads.save(100, content="the first")
     gate.wait()
-    run.commit(100, content="the second")
-    uploads.uploads.hear(run.saved(100))
+    uploads.save(100, content="the second")
     gate.open()
     uploads.drain()
     search = newest(mirror.root / "checkpoints")
@@ -143,8 +134,7 @@ def test_a_step_that_is_written_again_ends_up_in_its_newest_version(
 
 def test_what_the_ledger_knows_is_not_offered_again(run: Run, mirror: Folder, driven: Callable[..., Driven]) -> None:
     first = driven(mirror)
-    run.commit(100)
-    first.uploads.hear(run.saved(100))
+    first.save(100)
     first.uploads.hear(run.sample(100))
     first.drain()
     run.end()
@@ -191,8 +181,7 @@ def test_an_event_of_an_earlier_attempt_that_comes_late_is_no_loss(
 
 def test_the_ledger_says_what_arrived_where(run: Run, mirror: Folder, driven: Callable[..., Driven]) -> None:
     uploads = driven(mirror)
-    run.commit(100)
-    uploads.uploads.hear(run.saved(100))
+    uploads.save(100)
     uploads.drain()
     arrivals = {line["path"]: line for line in map(json.loads, run.directory.uploads.read_bytes().splitlines())}
     record = arrivals["checkpoints/step-000100.json"]
@@ -208,8 +197,7 @@ def test_several_uploaders_go_their_own_pace(
     gate = Gate(slow, "checkpoints/")
     gate.close()
     uploads = driven(mirror, slow)
-    run.commit(100)
-    uploads.uploads.hear(run.saved(100))
+    uploads.save(100)
     until(lambda: uploads.of(events.ArtifactUploaded, "checkpoints/step-000100"))
     assert run.spooled, "the other one needs it"
     until(lambda: uploads.uploads.pending().by_uploader["folder.2"].files == 4)  # the log goes through
@@ -223,8 +211,7 @@ def test_at_most_four_uploads_are_under_way_at_once(run: Run, mirror: Folder, dr
     gate = Gate(mirror, "checkpoints/step-000100/")
     gate.close()
     uploads = driven(mirror)
-    run.commit(100, files=20)
-    uploads.uploads.hear(run.saved(100))
+    uploads.save(100, files=20)
     until(lambda: mirror.at_once == 4)
     gate.open()
     uploads.drain()
@@ -236,13 +223,11 @@ def test_a_copy_of_the_log_as_it_was_comes_before_the_record(
 ) -> None:
     uploads = driven(mirror)
     run.directory.events.write_bytes(b'{"seq":1}\n{"seq":2}\n{"torn')
-    run.commit(100)
-    uploads.uploads.hear(run.saved(100))
+    uploads.save(100)
     uploads.drain()
     assert mirror.order.index("logs/events.jsonl") < mirror.order.index("checkpoints/step-000100.json")
     assert (mirror.root / "logs/events.jsonl").read_bytes() == b'{"seq":1}\n{"seq":2}\n'
-    run.commit(200)
-    uploads.uploads.hear(run.saved(200))
+    uploads.save(200)
     run.directory.events.write_bytes(b'{"seq":1}\n{"seq":2}\n{"seq":3}\n')
     uploads.drain()
     assert mirror.calls["logs/events.jsonl"] == 1, "the next copy is not due"
@@ -333,37 +318,5 @@ def test_nothing_is_linked_any_more_once_the_ledger_cannot_be_written(
     uploads = driven(mirror)
     until(lambda: bool(uploads.of(events.UploadFailed)))
     until(uploads.uploads.is_drained)
-    run.commit(100)
-    uploads.uploads.hear(run.saved(100))
+    uploads.save(100)
     assert run.spooled == []
-
-
-def test_while_a_unit_is_looked_at_nothing_is_stuck(
-    run: Run, mirror: Folder, driven: Callable[..., Driven], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    looking, go_on = threading.Event(), threading.Event()
-    whole = units.document_unit
-
-    def document_unit(*arguments: Any, **options: Any) -> Any:
-        looking.set()
-        go_on.wait(60)
-        return whole(*arguments, **options)
-
-    monkeypatch.setattr(units, "document_unit", document_unit)
-    uploads = driven(mirror)
-    assert looking.wait(60)
-    assert not uploads.uploads.is_stuck()
-    go_on.set()
-    uploads.drain()
-
-
-def test_what_was_linked_stays_in_the_spool_when_it_is_looked_at_after_it_was_pruned(run: Run) -> None:
-    spool = Spool(run.directory.spool)
-    run.commit(100)
-    (found,) = units.Inventory.of(run.directory).committed()
-    linked = spool.link(found)
-    run.prune(100)
-    with pytest.raises(units.Vanished):
-        spool.link(found)
-    assert linked.spooled is not None
-    assert run.spooled == [linked.spooled.name]

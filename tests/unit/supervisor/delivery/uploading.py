@@ -188,7 +188,13 @@ class Driven:
     """Uploads, and what they have told."""
 
     uploads: Uploads
+    run: Run
     told: list[events.Payload] = attrs.field(factory=list)
+
+    def save(self, step: int, **options: Any) -> None:
+        """Commit a checkpoint, and tell of it."""
+        self.run.commit(step, **options)
+        self.uploads.hear(self.run.saved(step))
 
     def drain(self) -> None:
         until(self.uploads.is_drained)
