@@ -19,7 +19,7 @@ from hostcore.job.names import as_import_path
 from hostcore.plugins.attribution import in_package, place, traceback_from
 from hostcore.plugins.errors import PluginError, named, one_line
 from hostcore.plugins.installed import package_of
-from hostcore.plugins.resolve import check_contract_version
+from hostcore.plugins.resolve import check_distribution
 from hostcore_builtin_plugins.extras import pip_source
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.kinds import KINDS, Kind
@@ -73,9 +73,10 @@ def import_plugin(ref: PluginRef, *, job_dir: Path, pointer: str | None = None) 
 
     :param job_dir: The job file's folder; import paths are looked up there too, after everything installed.
     :param pointer: Where the job names the plugin.
-    :raises PluginError: ``plugin.contract_version``, ``plugin.import`` (with its traceback), ``plugin.symbol``.
+    :raises PluginError: ``plugin.version``, ``plugin.contract_version``, ``plugin.import`` (with its traceback),
+        ``plugin.symbol``.
     """
-    check_contract_version(ref, pointer=pointer)
+    check_distribution(ref, pointer=pointer)
     wanted = _Wanted.plugin(ref, pointer)
     module_name, _, symbol = ref.value.partition("[")[0].strip().partition(":")
     module = _import(module_name, wanted, job_dir=job_dir)

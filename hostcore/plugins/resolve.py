@@ -4,6 +4,7 @@ import difflib
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.machinery import PathFinder
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,7 +12,7 @@ import attrs
 
 from hostcore.errors import for_each
 from hostcore.job.names import as_import_path, canonical
-from hostcore.plugins.errors import PluginError
+from hostcore.plugins.errors import PluginError, named
 from hostcore.plugins.installed import BrokenDistribution, Discovered, distribution_on, import_path
 from hostcore.plugins.published import current_distribution, how_to_install
 from hostcore_builtin_plugins.extras import clone_of_hostcore, install_command, pip_source
@@ -132,7 +133,7 @@ def select(spec: Any, discovered: Discovered, *, room: Room | None = None) -> tu
     def selected(use: tuple[str, str, Mapping[str, Any], str, str, str]) -> Selected:
         kind, name, settings, pointer, named_at, label = use
         ref = resolve(name, kind, discovered, pointer=named_at, job_dir=getattr(spec, "job_dir", None))
-        check_contract_version(ref, pointer=named_at, path=discovered.path_of(ref))
+        check_distribution(ref, pointer=named_at, path=discovered.path_of(ref))
         return Selected(ref=ref, settings=settings, pointer=pointer, use=label.format(ref.name), named_at=named_at)
 
     return tuple(for_each([use for use in _named_by(spec) if room in (None, KINDS[use[0]].room)], selected))
@@ -175,16 +176,28 @@ def contract_requirements(distribution: str, path: Sequence[str] | None = None) 
     )
 
 
-def check_contract_version(ref: PluginRef, *, pointer: str | None = None, path: Sequence[str] | None = None) -> None:
-    """Refuse a plugin whose distribution does not admit the installed contract.
+def check_distribution(ref: PluginRef, *, pointer: str | None = None, path: Sequence[str] | None = None) -> None:
+    """Refuse a plugin whose distribution is installed in another version, or does not admit the installed contract.
 
     :param path: See :func:`contract_requirements`.
-    :raises PluginError: ``plugin.contract_version``.
+    :raises PluginError: ``plugin.version``, ``plugin.contract_version``.
     """
     from packaging.requirements import InvalidRequirement
 
     if ref.dist is None:
         return
+    try:
+        version = distribution_on(path, ref.dist).version
+    except PackageNotFoundError:
+        version = None
+    if version != ref.version:
+        raise PluginError(
+            f"{named(ref)} was planned, but {f'{ref.dist} {version}' if version else 'nothing of it'} is installed",
+            code="plugin.version",
+            pointer=pointer,
+            plugin=ref.provenance,
+            hint="All processes of a run have the same plugins: install that version here, or start the run again.",
+        )
     try:
         unmet = [
             requirement

@@ -10,6 +10,7 @@ from hostcore.runs.documents import CorruptDocument, construct, read_document, w
 
 if TYPE_CHECKING:
     from hostcore.job.spec import JobSpec
+    from hostcore.plugins.installed import Discovered
 
 SCHEMA = "hostcore.run/1"
 
@@ -22,6 +23,9 @@ class RunRecord:
     job: Mapping[str, Any]
     #: The folder of the job file; import paths are searched there.
     job_dir: str
+    #: The selected plugins of both rooms, each a :class:`~hostcore_hookspecs.plan.PluginRef`: what the workers load.
+    #: Empty in a record of an earlier hostcore.
+    refs: Sequence[Mapping[str, Any]] = attrs.field(factory=list)
     #: Plugins with distribution, version and hash.
     plugins: Sequence[Mapping[str, Any]] = ()
     #: What the attempts used, each entry from its attempt on: see :class:`~hostcore.runs.used.Used`. ``plugins`` are
@@ -63,6 +67,18 @@ class RunRecord:
         ranks = world_size or self.world_size or None
         job = self.job_with_data if with_data else self.job
         return load_job(job, job_dir=Path(self.job_dir), world_size=ranks)
+
+    def selectable(self) -> "Discovered":
+        """Return the plugins that names in the job stand for: those of the plan, or, without one, all installed.
+
+        :raises CorruptDocument: When an entry is no plugin.
+        """
+        from hostcore.plugins.installed import Discovered, discover
+        from hostcore_hookspecs.plan import PluginRef
+
+        if not self.refs:
+            return discover()
+        return Discovered(refs=tuple(construct(PluginRef, one, file=Path("run.json")) for one in self.refs))
 
     def write(self, path: Path) -> None:
         """Write the record."""

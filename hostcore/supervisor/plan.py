@@ -93,6 +93,11 @@ class RunPlan:
         here = in_room(self.selected, "supervisor")
         return [message for one in here if (message := other_code(one.ref)) is not None]
 
+    @property
+    def refs(self) -> Sequence[Mapping[str, Any]]:
+        """Return the selected plugins, each once, as the record of a run has them."""
+        return [attrs.asdict(ref) for ref in dict.fromkeys(one.ref for one in self.selected)]
+
     def provenance_of(self, one: Selected) -> Provenance:
         """Where a plugin comes from, as far as this process can tell."""
         return provenance(one.ref, job_dir=self.spec.job_dir, path=self.discovered.path_of(one.ref))

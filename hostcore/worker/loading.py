@@ -27,7 +27,7 @@ from hostcore.plugins.component import Component, load_component
 from hostcore.plugins.errors import named
 from hostcore.plugins.hooks import Hooks
 from hostcore.plugins.importing import from_exception
-from hostcore.plugins.installed import discover
+from hostcore.plugins.installed import Discovered, discover
 from hostcore.plugins.resolve import select
 from hostcore.plugins.tracing import Trace
 from hostcore.runs.contract import EITHER, WorkerContract
@@ -74,10 +74,11 @@ class Loading:
     """Everything that a job names, loaded, and the job with what its trainer brings.
 
     :param spec: As it was written.
+    :param plugins: The plugins that its names stand for.
     :raises Errors: When plugins that it names are unknown. All else that is wrong is in ``found``.
     """
 
-    def __init__(self, contract: WorkerContract, spec: JobSpec, rank_info: RankInfo) -> None:
+    def __init__(self, contract: WorkerContract, spec: JobSpec, plugins: Discovered, rank_info: RankInfo) -> None:
         #: What is evaluated, as far as it was asked for; empty for a training.
         self._evaluate = contract.evaluate
         self._rank_info = rank_info
@@ -85,14 +86,13 @@ class Loading:
         # Beside the job file of another host lie its data, too.
         is_mount = Path(contract.job_spec_path).parent == Path(contract.run_dir)
         self._guarded = Path(contract.run_dir) if contract.run_dir and not is_mount else None
-        self._discovered = discover()
         self._loaded: dict[str, Component] = {}
         self.found = Collector()
         #: Records every call; None without tracing.
         self.trace = Trace() if contract.trace_path else None
         #: The sections that the trainer brings, by name: plain JSON.
         self.brought: Mapping[str, Any] = {}
-        self._take(spec)
+        self._take(spec, plugins)
         self._load(lambda kind: kind != "data_source")
         #: None: it could not be loaded.
         self.trainer = next((one for one in self.components if one.ref.kind == "trainer"), None)
@@ -122,10 +122,10 @@ class Loading:
                 say_of_trainer(error, self.brought, self.trainer)
         self.found.raise_errors()
 
-    def _take(self, spec: JobSpec) -> None:
+    def _take(self, spec: JobSpec, plugins: Discovered) -> None:
         remember_secrets(spec.to_json())
-        self.spec = spec
-        self.selected = select(spec, self._discovered, room="worker")
+        self.spec, self._plugins = spec, plugins
+        self.selected = select(spec, plugins, room="worker")
         self.found.named_at = {one.use: one.named_at for one in self.selected}
 
     def _load(self, is_due: Callable[[str], bool]) -> None:
@@ -148,14 +148,14 @@ class Loading:
         :return: True.
         :raises Errors: What is wrong with it, or with the job without it.
         """
-        self.brought = self._asked(trainer)
+        self.brought = from_trainer = self._asked(trainer)
         spec = with_sections(self.spec, self.brought)
         if self._evaluate:
             split = None if self._evaluate == EITHER else self._evaluate
             spec = with_split_alone(spec, chosen_split(spec, split))
         self.brought = {key: data.to_json() for key in self.brought if (data := getattr(spec, key)) is not None}
         if spec is not self.spec:
-            self._take(spec)
+            self._take(spec, discover() if from_trainer else self._plugins)  # the plan cannot have its sources
         check_data(spec)
         return True
 

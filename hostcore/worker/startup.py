@@ -26,6 +26,7 @@ from hostcore.plugins.component import Component
 from hostcore.plugins.deprecations import deprecation_warnings
 from hostcore.plugins.errors import as_content, named
 from hostcore.plugins.hooks import Hooks
+from hostcore.plugins.installed import Discovered, discover
 from hostcore.plugins.provenance import other_code, provenance
 from hostcore.plugins.resolve import Selected
 from hostcore.plugins.tracing import Trace
@@ -130,15 +131,20 @@ class Prepared:
         }
 
 
-def read_job(contract: WorkerContract, *, world_size: int) -> JobSpec:
-    """The job of a contract."""
+def read_job(contract: WorkerContract, *, world_size: int) -> tuple[JobSpec, Discovered]:
+    """Return the job of a contract, and the plugins that its names stand for.
+
+    A run's record has both, as the supervisor planned them. Names in a plain job file, which another host may have
+    written, stand for what is installed.
+    """
     path = Path(contract.job_spec_path)
     if read_document(path).get("schema") == SCHEMA:
-        spec = RunRecord.read(path).spec(world_size=world_size)
+        record = RunRecord.read(path)
+        spec, plugins = record.spec(world_size=world_size), record.selectable()
     else:
-        spec = load_job(path, world_size=world_size)
+        spec, plugins = load_job(path, world_size=world_size), discover()
     spec = attrs.evolve(spec, trainer=contract.trainer_plugin)
-    return _handed_over(spec, contract.arrow_ipc_path) if contract.arrow_ipc_path else spec
+    return _handed_over(spec, contract.arrow_ipc_path) if contract.arrow_ipc_path else spec, plugins
 
 
 def _handed_over(spec: JobSpec, path: str) -> JobSpec:
@@ -155,7 +161,7 @@ def prepare(contract: WorkerContract, rank_info: RankInfo) -> Prepared:
 
     :raises Errors: Everything that is wrong with it.
     """
-    loaded = Loading(contract, read_job(contract, world_size=rank_info.world_size), rank_info)
+    loaded = Loading(contract, *read_job(contract, world_size=rank_info.world_size), rank_info)
     spec, found, hooks, components = loaded.spec, loaded.found, loaded.hooks, loaded.components
     job = job_view(spec)
     if spec.deterministic:  # torch refuses cuBLAS without it, and looks once, as early as the check below

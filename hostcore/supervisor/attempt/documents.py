@@ -59,6 +59,7 @@ def write_record(
     RunRecord(
         job=job,
         job_dir=str(plan.spec.job_dir),
+        refs=plan.refs,
         plugins=plugins,
         used=[attrs.asdict(one) for one in _used(plan.directory, before, summary, plugins, attempt)],
         conditions=conditions,

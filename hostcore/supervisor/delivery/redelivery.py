@@ -19,7 +19,7 @@ from hostcore.job.spec import JobSpec, job_view
 from hostcore.plugins.attribution import traceback_from
 from hostcore.plugins.component import Component, load_component
 from hostcore.plugins.installed import Discovered, discover
-from hostcore.plugins.resolve import Selected, check_contract_version, resolve
+from hostcore.plugins.resolve import Selected, check_distribution, resolve
 from hostcore.runs.attempts import newest_attempt
 from hostcore.runs.contract import artifact_folders
 from hostcore.runs.directory import RunDirectory
@@ -192,7 +192,7 @@ def _uploaders(
 
 def _resolved(name: str, kind: str, discovered: Discovered, at: str) -> PluginRef:
     ref = resolve(name, kind, discovered, pointer=at or None)
-    check_contract_version(ref, pointer=at)
+    check_distribution(ref, pointer=at)
     return ref
 
 

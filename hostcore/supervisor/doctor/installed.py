@@ -10,7 +10,7 @@ import attrs
 
 from hostcore.plugins.errors import PluginError
 from hostcore.plugins.installed import Discovered
-from hostcore.plugins.resolve import CONTRACT, check_contract_version, undeclared
+from hostcore.plugins.resolve import CONTRACT, check_distribution, undeclared
 from hostcore.supervisor.doctor.finding import Finding
 from hostcore_builtin_plugins.extras import install_command
 from hostcore_hookspecs.api_version import API_VERSION
@@ -97,7 +97,7 @@ def _refused(found: Discovered) -> Iterator[str]:
     """The distributions whose plugins were made for another contract."""
     for ref in {ref.dist: ref for ref in found.refs}.values():
         try:
-            check_contract_version(ref)
+            check_distribution(ref)
         except PluginError as error:
             yield error.message
 

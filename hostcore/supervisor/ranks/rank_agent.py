@@ -393,8 +393,10 @@ def _inputs(record: Path, tell: Tell) -> dict[str, str]:
     :param record: The run's record, here.
     :raises HostcoreError: What cannot be found or brought here.
     """
-    spec = RunRecord.read(record).spec()
+    recorded = RunRecord.read(record)
+    spec = recorded.spec()
     if not spec.inputs and not spec.weights:
         return {}
-    resolvers = [one for one in select(spec, discover(), room="supervisor") if one.ref.kind == "resolver"]
+    selected = select(spec, recorded.selectable(), room="supervisor")
+    resolvers = [one for one in selected if one.ref.kind == "resolver"]
     return fetch_inputs(spec, load_here(resolvers, job_dir=spec.job_dir)["resolver"], tell)

@@ -182,7 +182,7 @@ def session_without_run(
     with tempfile.TemporaryDirectory(prefix="hostcore-worker-") as folder:
         place = Path(folder)
         record, file = place / "run.json", place / "contract.json"
-        RunRecord(job=job, job_dir=str(plan.spec.job_dir)).write(record)
+        RunRecord(job=job, job_dir=str(plan.spec.job_dir), refs=plan.refs).write(record)
         WorkerContract(
             trainer_plugin=plan.spec.trainer,
             job_spec_path=str(record),

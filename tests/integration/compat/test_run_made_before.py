@@ -1,7 +1,8 @@
 """Run directories of earlier versions: they are read, verified and resumed.
 
 Each folder holds a run that failed after its fourth step. The reporter ``tensorboard`` of ``run_made_before`` was part
-of ``hostcore-builtin-plugins`` then; ``run_made_by_346989e`` validates, and has a callback with state.
+of ``hostcore-builtin-plugins`` then; the others validate, and have a callback with state. None of their records holds
+the plan, which later ones do.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ FOLDER = "/tmp/hostcore-old"
 Ran = subprocess.CompletedProcess[str]
 
 
-@pytest.fixture(params=["run_made_before", "run_made_by_346989e"])
+@pytest.fixture(params=["run_made_before", "run_made_by_346989e", "run_made_by_1e01314"])
 def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """Folder of the job, with the run in ``runs/old``."""
     shutil.copytree(DATA / request.param, tmp_path, dirs_exist_ok=True)

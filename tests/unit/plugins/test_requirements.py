@@ -7,7 +7,7 @@ from checkout import ROOT
 
 from hostcore.plugins.errors import PluginError
 from hostcore.plugins.installed import discover
-from hostcore.plugins.resolve import check_contract_version, undeclared
+from hostcore.plugins.resolve import check_distribution, undeclared
 from hostcore_builtin_plugins.extras import install_command
 from hostcore_hookspecs import API_VERSION
 
@@ -34,7 +34,7 @@ def _ref(site, requires):
     ],
 )
 def test_a_requirement_that_admits_the_installed_contract_passes(site_here, requires):
-    check_contract_version(_ref(site_here, requires))
+    check_distribution(_ref(site_here, requires))
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_a_requirement_that_admits_the_installed_contract_passes(site_here, requ
 def test_a_requirement_that_does_not_is_an_error_that_says_everything(site_here, requires):
     ref = _ref(site_here, requires)
     with pytest.raises(PluginError) as raised:
-        check_contract_version(ref, pointer="/trainer")
+        check_distribution(ref, pointer="/trainer")
     error = raised.value
     assert error.code == "plugin.contract_version"
     assert "my-dist 1.0 requires hostcore" in error.message
@@ -72,7 +72,7 @@ MAJOR, MINOR = map(int, API_VERSION.split(".")[:2])
 )
 def test_the_hint_says_which_of_the_two_is_too_old(site_here, requires, hint):
     with pytest.raises(PluginError) as raised:
-        check_contract_version(_ref(site_here, [requires]))
+        check_distribution(_ref(site_here, [requires]))
     assert raised.value.hint.endswith(hint)
 
 
@@ -82,13 +82,13 @@ def test_the_hint_says_which_of_the_two_is_too_old(site_here, requires, hint):
 def test_the_hint_names_the_packages_where_the_host_came_as_one(site_here, wanted):
     site_here.install("hostcore", modules={}, entry_points={})
     with pytest.raises(PluginError) as raised:
-        check_contract_version(_ref(site_here, [wanted.strip("'")]))
+        check_distribution(_ref(site_here, [wanted.strip("'")]))
     assert raised.value.hint.endswith(f"pip install --upgrade hostcore {wanted}")
 
 
 def test_an_unreadable_requirement_on_the_contract_is_an_error(site_here):
     with pytest.raises(PluginError, match="unreadable requirement"):
-        check_contract_version(_ref(site_here, ["hostcore-hookspecs >> 1"]))
+        check_distribution(_ref(site_here, ["hostcore-hookspecs >> 1"]))
 
 
 def test_no_requirement_at_all_is_told_by_undeclared(site_here):

@@ -28,7 +28,7 @@ def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Load:
         paths = {"checkpoints_dir": "", "samples_dir": "", "events_path": "", "run_dir": ""}
         file = str(tmp_path / "job.json")
         made = WorkerContract(trainer_plugin="digits", job_spec_path=file, **paths, **(contract or {}))
-        return Loading(made, read_job(made, world_size=1), RankInfo())
+        return Loading(made, *read_job(made, world_size=1), RankInfo())
 
     return start
 

@@ -168,7 +168,7 @@ def _contract(subject: Subject, changes: Mapping[str, Any]) -> WorkerContract:
     plan = make_plan(job, runs=folder / "runs", job_dir=subject.example.folder)
     plan, _ = bring_here(plan, lambda _: None)
     record = folder / "run.json"
-    RunRecord(job=plan.spec.to_json(), job_dir=str(plan.spec.job_dir)).write(record)
+    RunRecord(job=plan.spec.to_json(), job_dir=str(plan.spec.job_dir), refs=plan.refs).write(record)
     return WorkerContract(
         trainer_plugin=plan.spec.trainer,
         job_spec_path=str(record),
