@@ -23,10 +23,13 @@ from typing import NoReturn
 
 import attrs
 
+from hostcore.cli.follow import start_and_follow
 from hostcore.cli.output import fail
 from hostcore.cli.redacting_stream import hide_secrets, open_closed_streams
-from hostcore.cli.running import run_and_leave
+from hostcore.cli.run_client import RunRequest
+from hostcore.cli.starting import start_planned
 from hostcore.job.spec import DeliveryUse
+from hostcore.runs.directory import runs_dir
 from hostcore.supervisor.plan import RunPlan, make_plan
 from hostcore_hookspecs.errors import HostcoreError
 
@@ -114,7 +117,7 @@ def run_described(
     open_closed_streams()
     hide_secrets()
     try:
-        run_and_leave(plan, runs=runs, here=True)
+        start_and_follow(lambda interrupts: start_planned(plan, RunRequest(here=True), interrupts, runs or runs_dir()))
     except HostcoreError as error:
         fail(as_said(error), as_json=False)
 

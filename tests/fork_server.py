@@ -57,7 +57,7 @@ PRELOADED = (
     "hostcore.cli.commands.replay",
     "hostcore.cli.commands.resume",
     "hostcore.cli.commands.run",
-    "hostcore.cli.running",
+    "hostcore.cli.starting",
     "hostcore.cli.commands.list",
     "hostcore.cli.commands.status",
     "hostcore.cli.status_lines",

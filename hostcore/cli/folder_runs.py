@@ -1,30 +1,23 @@
-"""The runs of a folder on this machine, as commands ask about them: see :mod:`hostcore.cli.run_client`."""
+"""The client of a folder of this machine: see :mod:`hostcore.cli.run_client`."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import attrs
 
-from hostcore.cli.run_client import (
-    InstalledPlugins,
-    RunClient,
-    RunHandle,
-    RunList,
-    RunLog,
-    Validation,
-)
+from hostcore.cli.run_client import InstalledPlugins, RunClient, RunList, RunRequest, StartedRun, Validation
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from hostcore.cli.folder_run import FolderRun
     from hostcore.cli.job_options import JobOptions
     from hostcore.plugins.installed import Discovered
-    from hostcore.runs.directory import RunDirectory
     from hostcore.runs.result import RunResult
-    from hostcore.runs.summary import RunSummary
     from hostcore.runs.used import UseQuery
-    from hostcore.supervisor.cancelling import Cancellation
+    from hostcore.supervisor.interrupts import Interrupts
     from hostcore.supervisor.plan import RunPlan
-    from hostcore.supervisor.run_status import RunStatus
 
 
 class FolderRuns(RunClient):
@@ -36,10 +29,16 @@ class FolderRuns(RunClient):
     def __init__(self, runs: Path) -> None:
         self._runs = runs
 
-    def plugins(self, found: "Discovered | None" = None) -> InstalledPlugins:
-        """The plugins that are installed here.
+    def start(self, request: RunRequest, interrupts: "Interrupts") -> "AbstractContextManager[StartedRun]":
+        """Start or resume a run."""
+        from hostcore.cli.starting import start_in_folder
 
-        :param found: Those, if they were found already.
+        return start_in_folder(request, interrupts, self._runs)
+
+    def plugins(self, found: "Discovered | None" = None) -> InstalledPlugins:
+        """List the installed plugins.
+
+        :param found: The result of a discovery that was made already.
         """
         from hostcore.plugins.installed import discover
         from hostcore.plugins.listing import plugins_document, shipped_reports
@@ -54,7 +53,7 @@ class FolderRuns(RunClient):
         )
 
     def list(self, *, statuses: Sequence[str], trainer: str | None, use: "UseQuery", limit: int | None) -> RunList:
-        """The runs of the folder, newest first."""
+        """List the runs of the folder, newest first."""
         from hostcore.runs.summary import list_runs
 
         found, broken = list_runs(self._runs)
@@ -76,7 +75,8 @@ class FolderRuns(RunClient):
         )
 
     def find(self, name: str) -> "FolderRun":
-        """The run that a name means, which may be its directory as well."""
+        """Find a run, by its directory as well."""
+        from hostcore.cli.folder_run import FolderRun
         from hostcore.runs.find import find_run
 
         return FolderRun(find_run(name, self._runs))
@@ -148,136 +148,3 @@ def _outcome(plan: "RunPlan", finished: "RunResult | None", mirrored: str) -> st
     if plan.directory.path.exists():
         return f"goes on in {plan.directory.path}"
     return f"new, in {plan.directory.path}"
-
-
-class FolderRun(RunHandle):
-    """A run of the folder."""
-
-    def __init__(self, directory: "RunDirectory") -> None:
-        from hostcore.runs.history import History
-
-        self._directory = directory
-        self._history = History(directory)
-
-    @property
-    def run_id(self) -> str:
-        """The run's id."""
-        return self._directory.run_id
-
-    def is_over(self) -> bool:
-        """Whether it has ended, or is lost, by its directory or its launcher."""
-        from hostcore.runs.following import is_over
-
-        return is_over(self._directory)
-
-    def wait(self) -> None:
-        """Wait for the next look."""
-        from hostcore.runs.following import wait
-
-        wait()
-
-    def status(self) -> "RunStatus":
-        """Return its status by its directory."""
-        from hostcore.supervisor.run_status import inspect_run
-
-        return inspect_run(self._directory, self._history)
-
-    def events(self, *, attempt: int | None, since: int | None) -> RunLog:
-        """Its event log."""
-        self._require(attempt, None)
-        from hostcore.cli.event_lines import is_wanted
-        from hostcore.events.reader import GrowingLog
-
-        log = GrowingLog(self._directory.events)
-
-        def read() -> Iterator[bytes]:
-            return (line for line in log.read() if is_wanted(line, attempt=attempt, since=since))
-
-        return _FolderLog(self._directory, read, attempt=attempt)
-
-    def output(self, *, attempt: int | None, rank: int | None) -> RunLog:
-        """What a rank printed."""
-        from hostcore.runs.output import RankOutput
-
-        self._require(attempt, rank)
-        output = RankOutput(self._directory, rank or 0, only=attempt)
-        return _FolderLog(self._directory, output.read, output.rest, attempt=attempt)
-
-    def _require(self, attempt: int | None, rank: int | None) -> None:
-        from hostcore.runs.output import require_attempt, require_rank
-
-        _refresh(self._directory)
-        require_attempt(self._directory, attempt)
-        require_rank(self._directory, attempt, rank)
-
-    def cancel(self, *, reason: str, force: bool, wait: bool, watch: "Callable[[RunSummary], None]") -> "Cancellation":
-        """Ask its supervisor to end, or end it if it has none."""
-        from hostcore.supervisor.cancelling import cancel
-
-        return cancel(self._directory, reason=reason, force=force, wait=wait, watch=watch)
-
-    def places(self, result: "RunResult") -> Sequence[tuple[str, str]]:
-        """Files that it has left, and how to go on with it."""
-        from hostcore.cli.report import places_in
-
-        return places_in(self._directory, result)
-
-
-def _refresh(directory: "RunDirectory") -> None:
-    """Bring what there is of a run that goes on elsewhere, now and then."""
-    if directory.launch.exists():
-        from hostcore.supervisor.remote.watching import refresh_far
-
-        refresh_far(directory)
-
-
-class _FolderLog:
-    """A :class:`~hostcore.cli.run_client.RunLog`.
-
-    :param read: Gives the lines that were added since the last time.
-    :param rest: Gives a last line without an end.
-    """
-
-    def __init__(
-        self,
-        directory: "RunDirectory",
-        read: Callable[[], Iterator[bytes]],
-        rest: Callable[[], bytes] = lambda: b"",
-        *,
-        attempt: int | None,
-    ) -> None:
-        self.file: str | None = str(directory.events)
-        self._directory = directory
-        self._attempt = attempt
-        self.history = read
-        self.rest = rest
-
-    def follow(self) -> Iterator[bytes]:
-        """What is added until the run, or the attempt, is over."""
-        from hostcore.runs.following import follow, wait
-
-        return follow(self.history, is_over=self._is_over, wait=wait)
-
-    def _is_over(self) -> bool:
-        from hostcore.runs.attempts import newest_attempt
-        from hostcore.runs.following import is_over
-
-        begun_again = self._attempt is not None and newest_attempt(self._directory.attempts) > self._attempt
-        over = begun_again or is_over(self._directory)
-        _refresh(self._directory)  # after the end was seen: all of it is read then
-        return over
-
-    def empty_because(self) -> str:
-        """Nothing: what is not there was not written yet."""
-        return ""
-
-    def lost_because(self) -> str:
-        """The last sign of life of its supervisor."""
-        from hostcore.runs.attempts import newest_attempt
-        from hostcore.runs.summary import summarize
-        from hostcore.supervisor.run_status import last_sign
-
-        if self._attempt not in (None, newest_attempt(self._directory.attempts)):
-            return ""
-        summary = summarize(self._directory)
-        return last_sign(self._directory, summary) if summary.status == "lost" else ""

@@ -1,9 +1,10 @@
-"""How a run ended, or was sent on its way, as commands tell it."""
+"""Results and submissions of runs, as commands print them."""
 
 import os
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Final
 
 from hostcore.checkpoints.names import step_of_folder
 from hostcore.cli.output import echo, print_json, style, warn
@@ -13,52 +14,44 @@ from hostcore.runs.result import RunResult
 from hostcore.secrets.scrub import scrub
 from hostcore_hookspecs.errors import RunError
 
-_COLORS = {"succeeded": "green", "failed": "red"}
+if TYPE_CHECKING:
+    from hostcore.cli.run_client import RunHandle, StartedRun
+
+_COLORS: Final = {"succeeded": "green", "failed": "red"}
+#: The commands that a submission names.
+_COMMANDS: Final = (("logs", "-f"), ("status",), ("cancel",))
 
 
-def report_result(result: RunResult, directory: RunDirectory, *, as_json: bool, note: str = "") -> None:
-    """Say how a run ended: an error on standard error, the summary on standard output.
+def print_result(result: RunResult, run: "RunHandle", *, as_json: bool, note: str = "") -> None:
+    """Print the result of a run: the summary on standard output, its error and undelivered parts on standard error.
 
     :param note: A few words behind its name.
     """
     for one in result.left:
         warn(one.message)
         if one.command:
-            command = shlex.join([*one.command[:2], name_of(directory), *one.command[2:]])
-            echo(f"    hint: {command}", err=True)
-    print_result(result, lambda: places_in(directory, result), as_json=as_json, note=note)
-
-
-def print_result(
-    result: RunResult, places: Callable[[], Sequence[tuple[str, str]]], *, as_json: bool, note: str = ""
-) -> None:
-    """Say how a run ended, wherever it ran.
-
-    :param places: The lines that say where to find what it has left, and how to go on.
-    :param note: A few words behind its name.
-    """
+            echo(f"    hint: {shlex.join([*one.command[:2], *run.words, *one.command[2:]])}", err=True)
     if as_json:
         print_json(result.as_dict())
         return
     if result.error:
         _print_error(result)
     echo(f"{in_color(result.status)}  {result.run_id}{f'  ({note})' if note else ''}")
-    print_lines([*_facts(result), *places()])
+    print_lines([*_facts(result), *run.places(result)])
 
 
-def print_submission(run_id: str, name: Sequence[str], place: str) -> None:
-    """Say that a run was submitted, wherever it will run.
-
-    :param name: The words that commands call it by.
-    :param place: Where to find everything.
-    """
-    echo(f"{in_color('submitted')}  {run_id}")
-    commands = (["logs", "-f"], ["status"], ["cancel"])
-    print_lines([*((words[0], shlex.join(["hostcore", *words, *name])) for words in commands), ("everything", place)])
+def print_submission(run: "StartedRun", *, as_json: bool) -> None:
+    """Print that a run was submitted."""
+    if as_json:
+        print_json(run.submission())
+        return
+    echo(f"{in_color('submitted')}  {run.run_id}")
+    commands = [(words[0], shlex.join(["hostcore", *words, *run.words])) for words in _COMMANDS]
+    print_lines([*commands, ("everything", run.place)])
 
 
 def in_color(status: str) -> str:
-    """A status as it heads a report."""
+    """Return a status in its colour."""
     return style(status, fg=_COLORS.get(status, "yellow"), bold=True)
 
 
@@ -69,7 +62,7 @@ def print_lines(lines: Sequence[tuple[str, str]]) -> None:
 
 
 def name_of(directory: RunDirectory) -> str:
-    """What to call a run on the command line: its run_id, or its path if it is not where runs are looked for."""
+    """Name a run as on a command line: by its run_id, or by its path if it is not in the usual folder."""
     if directory.path.parent == runs_dir():
         return directory.run_id
     path = shown_path(str(directory.path))
@@ -87,7 +80,7 @@ def _print_error(result: RunResult) -> None:
 
 
 def in_words(error: RunError) -> str:
-    """Why a run has failed, through which plugin and on which rank."""
+    """Describe the error of a run, with its plugin and rank."""
     where = [f"in {error.plugin}"] if error.plugin else []
     where += [f"on rank {error.rank}"] if error.rank else []
     return f"{error.type}: {error.message}" + (f" ({', '.join(where)})" if where else "")
@@ -113,7 +106,7 @@ def _facts(result: RunResult) -> list[tuple[str, str]]:
 
 
 def _not_saved(result: RunResult) -> list[tuple[str, str]]:
-    """The steps that no checkpoint holds, if there are any."""
+    """Return the line about steps that no checkpoint holds, if there are any."""
     newest = step_of_folder(PurePosixPath(result.final_checkpoint).name) if result.final_checkpoint else None
     if result.step <= (newest or 0):
         return []
@@ -123,7 +116,7 @@ def _not_saved(result: RunResult) -> list[tuple[str, str]]:
 
 
 def places_in(directory: RunDirectory, result: RunResult) -> list[tuple[str, str]]:
-    """Where to find what a run has left, and how to go on with it."""
+    """Name the files of a run, and the command that resumes it."""
     lines: list[tuple[str, str]] = []
     if result.final_checkpoint:
         lines.append(("checkpoint", os.path.normpath(directory.path / result.final_checkpoint)))
@@ -145,7 +138,7 @@ def places_in(directory: RunDirectory, result: RunResult) -> list[tuple[str, str
 
 
 def shown_path(text: str) -> str:
-    """A path as the user would type it."""
+    """Return a path as the user would type it."""
     try:
         return str(Path(text).relative_to(Path.cwd())) if text.startswith("/") else text
     except ValueError:

@@ -1,8 +1,8 @@
-"""Where the runs are that a command is about: in a folder of this machine or, with ``--server``, at a service.
+"""Clients of runs: those of a folder of this machine or, with ``--server``, those of a service.
 
-A command asks a :class:`RunClient` and prints what that returns. The client of a folder is part of the host; the client
-of a service is an entry point in ``hostcore.run_clients``, under the scheme of the service's URL, and is made with that
-URL. Clients return data and raise :class:`HostcoreError`: they print no result.
+A command calls a :class:`RunClient` and prints the data that it returns. The client of a folder is part of the host.
+The client of a service is an entry point in ``hostcore.run_clients``, under the scheme of the service's URL, which it
+takes as its argument. Clients raise :class:`HostcoreError` and print no result.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,8 +11,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
 
+from hostcore.cli.event_options import EventOptions
+from hostcore.cli.job_options import JobOptions
+
 if TYPE_CHECKING:
-    from hostcore.cli.job_options import JobOptions
+    from contextlib import AbstractContextManager
+
     from hostcore.job.spec import JobSpec
     from hostcore.plugins.listing import ShippedReport
     from hostcore.runs.result import RunResult
@@ -26,43 +30,68 @@ if TYPE_CHECKING:
 
 
 @attrs.frozen(kw_only=True)
+class RunRequest:
+    """A run to start, or to resume, as a command line describes it."""
+
+    #: The job file of a run to start.
+    job: Path | None = None
+    #: The run to resume, or the checkpoint to begin from.
+    resume: str = ""
+    #: ``resume`` is a checkpoint.
+    begins: bool = False
+    options: JobOptions = attrs.field(factory=JobOptions)
+    events: EventOptions = attrs.field(factory=EventOptions)
+    #: Its worker is this process.
+    in_process: bool = False
+    #: It goes on without this terminal.
+    detach: bool = False
+    #: A launcher has started this process for it.
+    launched: bool = False
+    #: It runs in this process, whatever launcher the job names.
+    here: bool = False
+    trace_hooks: bool = False
+    same_plugins: bool = False
+    as_json: bool = False
+
+
+@attrs.frozen(kw_only=True)
 class InstalledPlugins:
     """The plugins that are installed where the runs are."""
 
-    #: What ``hostcore plugins --json`` prints.
+    #: The document of ``hostcore plugins --json``.
     document: Mapping[str, Any]
     #: Each plugin, with the conformance report that it ships.
     plugins: "Sequence[tuple[PluginRef, ShippedReport | None]]"
-    #: What the document says as well: conflicts, broken distributions.
+    #: Conflicts and broken distributions, which the document has as well.
     warnings: Sequence[str]
-    #: Why reports are missing.
+    #: Reasons of missing reports.
     problems: Sequence[str] = ()
 
 
 @attrs.frozen(kw_only=True)
 class RunList:
-    """The runs that were asked for."""
+    """The runs that match a query."""
 
     #: Newest first.
     runs: "Sequence[RunSummary]"
-    #: What people are told when there are none.
+    #: Message for people when there are none.
     nothing: str
     #: Folders that cannot be read: path and error.
     unreadable: Sequence[tuple[str, str]] = ()
-    #: By run_id, what of it was asked for, of the attempts that used it; None if nothing was.
+    #: By run_id, the queried plugins and data of the attempts that used them; None without such a query.
     used: "Mapping[str, Sequence[Used]] | None" = None
-    #: How many may be meant as well: they do not say enough of what they used.
+    #: The number of runs with too little information to know whether they match.
     unknown: int = 0
 
 
 @attrs.frozen(kw_only=True)
 class Validation:
-    """A valid job, and what is known of it before it runs."""
+    """A valid job, and the facts that are known of it before it runs."""
 
     spec: "JobSpec"
     #: The run directory, if it would be on this machine.
     directory: str | None
-    #: What would become of the run, in a few words.
+    #: The outcome of a start, in a few words.
     outcome: str
     #: See :func:`hostcore.supervisor.check.check_job`; None where the job could not be checked.
     checked: Mapping[str, Any] | None
@@ -70,32 +99,32 @@ class Validation:
     serving: Sequence[tuple[str, str]]
     #: Kind and name of the others, which ``checked`` has in more detail.
     others: Sequence[tuple[str, str]] = ()
-    #: What the launcher would do; None for ``local``.
+    #: The plan of the launcher; None for ``local``.
     launch: "LaunchPlan | None"
-    #: What stays unchecked, in sentences.
+    #: The unchecked parts of the job, in sentences.
     unchecked: Sequence[str] = ()
 
 
 class RunLog(Protocol):
-    """The events of a run, or what one of its ranks printed. Each part is read once, in this order."""
+    """The events of a run, or the output of one of its ranks. Each part is read once, in this order."""
 
     #: The event log, if it is on this machine.
     file: str | None
 
     def history(self) -> Iterator[bytes]:
-        """The lines that there are now, each with its end."""
+        """Iterate over the present lines, each with its end."""
 
     def follow(self) -> Iterator[bytes]:
-        """What is added from then on, until the run, or the attempt that was asked for, is over."""
+        """Iterate over later lines until the run, or the requested attempt, is over."""
 
     def rest(self) -> bytes:
-        """What stands behind the last end of a line; events have no such rest."""
+        """Return the text behind the last end of a line; events have no such rest."""
 
     def empty_because(self) -> str:
-        """Why there was nothing, as far as people should be told; empty for no reason."""
+        """Return the reason of an empty log for people; empty for no reason."""
 
     def lost_because(self) -> str:
-        """What is known of the end of a run that was followed and is lost; empty for any other."""
+        """Return the known facts about the end of a followed run that is lost; empty for any other."""
 
 
 class RunHandle(Protocol):
@@ -105,17 +134,21 @@ class RunHandle(Protocol):
     def run_id(self) -> str:
         """Its id."""
 
+    @property
+    def words(self) -> Sequence[str]:
+        """The words by which command lines name it."""
+
     def is_over(self) -> bool:
-        """Whether nothing will happen to it any more unless it is started again. Every call looks anew."""
+        """Return whether it ends here unless it is started again; by a new look at it."""
 
     def wait(self) -> None:
-        """Wait until it is worth another look; only :meth:`is_over` looks."""
+        """Wait between two calls of :meth:`is_over`."""
 
     def status(self) -> "RunStatus":
-        """Return its status: as :meth:`is_over` has seen it last, or newer."""
+        """Return its status: as of the last :meth:`is_over`, or newer."""
 
     def events(self, *, attempt: int | None, since: int | None) -> RunLog:
-        """The lines of ``events.jsonl``.
+        """Return the lines of ``events.jsonl``.
 
         :param attempt: Of this attempt alone.
         :param since: After the event of this number.
@@ -123,7 +156,7 @@ class RunHandle(Protocol):
         """
 
     def output(self, *, attempt: int | None, rank: int | None) -> RunLog:
-        """What a rank printed.
+        """Return the output of a rank.
 
         :param attempt: In this attempt alone; the newest one and those that follow if not given.
         :param rank: 0 if not given.
@@ -135,34 +168,63 @@ class RunHandle(Protocol):
 
         :param force: Kill its workers at once, without a checkpoint.
         :param wait: Until it has ended.
-        :param watch: Called with its summary, again and again while it is waited for.
+        :param watch: Called with its summary, repeatedly during the wait.
         """
 
     def places(self, result: "RunResult") -> Sequence[tuple[str, str]]:
-        """Where to find what it has left, by name, and how to go on with it.
+        """Return the places of its files, by name, and the command that resumes it.
 
-        :param result: How it has ended.
+        :param result: Its result.
+        """
+
+
+class StartedRun(RunHandle, Protocol):
+    """A run that was just started by this process, a launcher or a service."""
+
+    #: Its result if it had finished before: then nothing was started.
+    finished: "RunResult | None"
+    #: The place of all its files.
+    place: str
+
+    def submission(self) -> Mapping[str, Any]:
+        """Return the document of ``hostcore run --detach --json``."""
+
+    def follow(self, interrupts: "Interrupts") -> "RunResult":
+        """Show it on this terminal until it ends; the first Ctrl-C cancels it.
+
+        :param interrupts: Entered.
+        :return: Its result.
+        :raises SystemExit: When a signal ends the watching of a run of another process.
         """
 
 
 class RunClient(Protocol):
-    """What commands ask about runs."""
+    """The runs of a folder or a service."""
+
+    def start(self, request: RunRequest, interrupts: "Interrupts") -> "AbstractContextManager[StartedRun]":
+        """Start or resume a run; a signal before it has begun ends the command.
+
+        :param interrupts: Entered.
+        :return: The run. Devices and other resources are held until it is left.
+        :raises HostcoreError: Everything that is wrong with the job, or that a service has against it.
+        :raises RunConflict: When it is running already.
+        """
 
     def plugins(self) -> InstalledPlugins:
-        """The plugins that are installed there; none is imported."""
+        """Return the installed plugins; none is imported."""
 
     def list(self, *, statuses: Sequence[str], trainer: str | None, use: "UseQuery", limit: int | None) -> RunList:
-        """The runs, newest first.
+        """List the runs, newest first.
 
-        :param statuses: Those of these statuses alone; empty for all.
-        :param trainer: Those of a trainer alone, with or without its distribution.
-        :param use: Those with an attempt that used all of this.
-        :param limit: So many at most.
+        :param statuses: Of these statuses alone; empty for all.
+        :param trainer: Of a trainer alone, with or without its distribution.
+        :param use: With an attempt that used all of this.
+        :param limit: At most so many.
         :raises InvalidQuery: When the fingerprint of data is the beginning of several.
         """
 
     def find(self, name: str) -> RunHandle:
-        """The run that a name means: a run_id, or the beginning of exactly one.
+        """Find a run by its run_id, or by the beginning of exactly one.
 
         :raises UnknownRun: When there is none.
         :raises AmbiguousRun: When several begin so.
@@ -172,45 +234,4 @@ class RunClient(Protocol):
         """Check a job file where it would run.
 
         :raises HostcoreError: Everything that is wrong with the job.
-        """
-
-
-class SubmittedRun(RunHandle, Protocol):
-    """A run that a launcher or a service has taken."""
-
-    #: How it has ended, if it had finished before: then nothing was submitted.
-    finished: "RunResult | None"
-    #: The words that commands call it by.
-    words: Sequence[str]
-    #: Where everything of it is.
-    place: str
-
-    def submission(self) -> Mapping[str, Any]:
-        """What ``hostcore run --detach --json`` prints."""
-
-    def watch(self, interrupts: "Interrupts") -> "RunResult":
-        """Show it on this terminal to its end.
-
-        The first Ctrl-C cancels it; a second, or another signal, ends the watching alone.
-
-        :param interrupts: Entered.
-        :return: How it ended.
-        :raises SystemExit: When a signal ends the watching.
-        """
-
-
-class ServiceClient(RunClient, Protocol):
-    """The client of a service, which runs jobs as well. A run of this machine is supervised by the command itself."""
-
-    def submit(self, job: Path, options: "JobOptions") -> SubmittedRun:
-        """Submit a job file.
-
-        :raises HostcoreError: Everything that is wrong with the job, or that the service has against it.
-        """
-
-    def resume(self, name: str, options: "JobOptions") -> SubmittedRun:
-        """Have a run that has ended go on.
-
-        :param options: Of these, ``quiet`` alone counts: the job stays as it was submitted.
-        :raises RunConflict: When it goes on already.
         """

@@ -10,19 +10,19 @@ import click
 from hostcore_hookspecs.errors import HostcoreError
 
 if TYPE_CHECKING:
-    from hostcore.cli.run_client import RunClient, ServiceClient
+    from hostcore.cli.run_client import RunClient
 
 VARIABLE: Final = "HOSTCORE_SERVER"
 
 
 class NoRunClient(HostcoreError):
-    """Nothing that is installed talks to such a service."""
+    """No installed package is a client of such a service."""
 
     code = "service.address"
 
 
 def run_client(server: str | None, runs: Path) -> "RunClient":
-    """The client for ``--server`` or, without it, for ``--runs-dir``.
+    """Return the client for ``--server`` or, without it, for ``--runs-dir``.
 
     :raises HostcoreError: See :func:`service_client`.
     """
@@ -33,8 +33,8 @@ def run_client(server: str | None, runs: Path) -> "RunClient":
     return FolderRuns(runs)
 
 
-def service_client(url: str) -> "ServiceClient":
-    """The client of a service.
+def service_client(url: str) -> "RunClient":
+    """Return the client of a service.
 
     :raises NoRunClient: When no installed distribution has one for the scheme of the URL.
     :raises BrokenExtension: When it cannot be imported, or several distributions have one.
@@ -47,7 +47,7 @@ def service_client(url: str) -> "ServiceClient":
     registered = clients.get(url.partition("://")[0].lower())
     if not registered:
         raise NoRunClient(f"no installed package talks to a service at {url!r}", hint=_hint(list(clients)))
-    client: ServiceClient = load_extension(registered, type)(url)
+    client: RunClient = load_extension(registered, type)(url)
     return client
 
 

@@ -17,7 +17,7 @@ import attrs
 import orjson
 
 from hostcore.cli.job_options import JobOptions
-from hostcore.cli.run_client import RunClient, RunHandle, RunLog, ServiceClient
+from hostcore.cli.run_client import RunClient, RunHandle, RunLog, RunRequest
 from hostcore.errors import all_errors
 from hostcore.events.codec import CorruptLog, decode_event
 from hostcore.events.reader import name_of
@@ -28,6 +28,7 @@ from hostcore.runs.directory import RunDirectory
 from hostcore.runs.statuses import ALIVE
 from hostcore.runs.summary import UnknownRun
 from hostcore.supervisor.check import CheckFailed
+from hostcore.supervisor.interrupts import Interrupts
 from hostcore.supervisor.opening import RunConflict
 from hostcore.supervisor.remote.watching import refresh_far
 from hostcore.supervisor.run_status import RunStatus
@@ -330,7 +331,7 @@ class LocalStarts(Starts):
 class ServiceStarts(Starts):
     """Submits runs to a service."""
 
-    def __init__(self, folder: SweepFolder, sweep: Sweep, client: ServiceClient) -> None:
+    def __init__(self, folder: SweepFolder, sweep: Sweep, client: RunClient) -> None:
         self._folder = folder
         self._sweep = sweep
         self._client = client
@@ -343,14 +344,19 @@ class ServiceStarts(Starts):
         try:
             try:
                 if self._client.find(run_id).run_id == run_id:
-                    return self._client.resume(run_id, JobOptions(quiet=True))
+                    return self._started(resume=run_id)
             except UnknownRun:
                 pass
-            return self._client.submit(self._folder.job(number), JobOptions(quiet=True))
+            return self._started(job=self._folder.job(number))
         except HostcoreError as error:
             passes = error.code.startswith("service.") or may_pass(error)
             self._refusals[number] = Refusal(message=str(error), cause="busy" if passes else "job")
             return None
+
+    def _started(self, **what: Any) -> RunHandle:
+        # A signal ends no submission: those of a sweep are its driver's.
+        with self._client.start(RunRequest(options=JobOptions(quiet=True), **what), Interrupts()) as run:
+            return run
 
     def is_starting(self, number: int) -> bool:  # noqa: ARG002
         """Never: the service has the run when it was submitted."""

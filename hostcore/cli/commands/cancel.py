@@ -70,7 +70,7 @@ def _print(done: "Cancellation", run: "RunHandle", *, waited: bool) -> None:
     result = done.result
     if result:
         note = "" if done.requested else "ended before: nothing to do"
-        print_result(result, lambda: run.places(result), as_json=False, note=note)
+        print_result(result, run, as_json=False, note=note)
         return
     state = "has ended, and the run was started again" if waited else "was asked to stop"
     echo(f"{in_color(done.status)}  {done.run_id}  (attempt {done.attempt} {state})")

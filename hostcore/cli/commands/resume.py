@@ -1,10 +1,8 @@
 """``hostcore resume``."""
 
-import os
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-import attrs
 import click
 
 from hostcore.cli import completion
@@ -20,11 +18,7 @@ from hostcore.cli.job_options import (
     where_options,
 )
 from hostcore.cli.output import json_option, reports_errors, verbose_option
-from hostcore.cli.server_option import server_option, service_client
-from hostcore_hookspecs.errors import HostcoreError
-
-if TYPE_CHECKING:
-    from hostcore.supervisor.plan import RunPlan
+from hostcore.cli.server_option import run_client, server_option
 
 
 @click.command("resume", cls=JobCommand, short_help="Go on with a run, or begin a new one from a checkpoint.")
@@ -77,58 +71,24 @@ def resume_command(
         raise click.UsageError("Missing argument 'RUN|CKPT.json'; --checkpoint CKPT.json gives a checkpoint as well.")
     if same_plugins and (detach or server):
         raise click.UsageError(f"--same-plugins and {'--detach' if detach else '--server'} exclude each other")
-    service = None if launched else server  # what was launched runs here, whatever its environment says
     from hostcore.checkpoints.find import names_checkpoint
-    from hostcore.cli.planning import plan_from_checkpoint, plan_of_run
+    from hostcore.cli.follow import start_and_follow
     from hostcore.cli.redacting_stream import scrub_descriptors
-    from hostcore.cli.running import fail_if_awaited, run_and_leave
-    from hostcore.runs.find import find_run
+    from hostcore.cli.run_client import RunRequest
     from hostcore.secrets.scrub import when_known
-    from hostcore.supervisor.opening import MirrorConflict, RunConflict
-    from hostcore.supervisor.ranks.engine import Engine
 
-    begins = bool(checkpoint) or names_checkpoint(named)
-    if service:
-        _resume_at_service(service, named, options, begins=begins, detach=detach, as_json=as_json)
+    client = run_client(None if launched else server, runs)  # a launched run is here, whatever its environment names
     if launched:
         when_known(scrub_descriptors)  # the output goes to a file that no other process scrubs
-    alone = launched and Engine.started_alone(os.environ)
-
-    def plan(world_size: int | None) -> "RunPlan":
-        where = {
-            "world_size": world_size or (1 if alone else None),
-            "extra_reporters": events.reporters,
-            "submits": not (in_process or launched),
-        }
-        if begins:
-            return plan_from_checkpoint(Path(named), options, runs=runs, **where)
-        return attrs.evolve(plan_of_run(named, options, runs=runs, **where), same_plugins=same_plugins)
-
-    try:
-        run_and_leave(
-            plan,
-            runs=runs,
-            in_process=in_process,
-            detach=detach,
-            launched=launched,
-            events=events,
-            as_json=as_json,
-        )
-    except HostcoreError as error:
-        if launched and (isinstance(error, MirrorConflict) or not isinstance(error, RunConflict)):
-            fail_if_awaited(find_run(named, runs), error)
-        raise
-
-
-def _resume_at_service(
-    server: str, run: str, options: JobOptions, *, begins: bool, detach: bool, as_json: bool
-) -> None:
-    from hostcore.cli.submitted import run_at_service
-
-    if options.overrides or options.added or options.devices:
-        changing = ", ".join(("--set", "--devices", *sorted({*options.added.values()})))
-        raise click.UsageError(f"a service goes on with the job as it was submitted: leave {changing} out")
-    if begins:
-        raise click.UsageError("a service begins a new run from a checkpoint by `hostcore run JOB --from CKPT`")
-    client = service_client(server)
-    run_at_service(lambda: client.resume(run, options), detach=detach, as_json=as_json)
+    request = RunRequest(
+        resume=named,
+        begins=bool(checkpoint) or names_checkpoint(named),
+        options=options,
+        events=events,
+        in_process=in_process,
+        detach=detach,
+        launched=launched,
+        same_plugins=same_plugins,
+        as_json=as_json,
+    )
+    start_and_follow(partial(client.start, request), detach=detach, as_json=as_json)

@@ -1,9 +1,8 @@
 """``hostcore run``."""
 
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-import attrs
 import click
 
 from hostcore.cli.event_options import EventOptions, event_options
@@ -18,10 +17,7 @@ from hostcore.cli.job_options import (
     where_options,
 )
 from hostcore.cli.output import json_option, reports_errors, verbose_option
-from hostcore.cli.server_option import server_option, service_client
-
-if TYPE_CHECKING:
-    from hostcore.supervisor.plan import RunPlan
+from hostcore.cli.server_option import run_client, server_option
 
 
 @click.command("run", cls=JobCommand, short_help="Run a job, watch it, report how it ended.")
@@ -66,23 +62,21 @@ def run_command(
     if (trace_hooks or same_plugins) and (detach or server):
         here = "--trace-hooks" if trace_hooks else "--same-plugins"
         raise click.UsageError(f"{here} and {'--detach' if detach else '--server'} exclude each other")
+    from hostcore.cli.follow import start_and_follow
+    from hostcore.cli.run_client import RunRequest
+
     if fast_dev_run:
         from hostcore.cli.planning import for_fast_dev_run
 
         options = for_fast_dev_run(job, options)
-    if server:
-        from hostcore.cli.submitted import run_at_service
-
-        client = service_client(server)
-        run_at_service(lambda: client.submit(job, options), detach=detach, as_json=as_json)
-    from hostcore.cli.planning import plan_of
-    from hostcore.cli.running import run_and_leave
-
-    events = events.about(job, profile=options.profile)
-
-    def plan(world_size: int | None) -> "RunPlan":
-        where = {"world_size": world_size, "runs": runs, "extra_reporters": events.reporters}
-        made = plan_of(job, options, submits=not in_process, **where)
-        return attrs.evolve(made, trace_hooks=trace_hooks, same_plugins=same_plugins)
-
-    run_and_leave(plan, runs=runs, in_process=in_process, detach=detach, events=events, as_json=as_json)
+    request = RunRequest(
+        job=job,
+        options=options,
+        events=events.about(job, profile=options.profile),
+        in_process=in_process,
+        detach=detach,
+        trace_hooks=trace_hooks,
+        same_plugins=same_plugins,
+        as_json=as_json,
+    )
+    start_and_follow(partial(run_client(server, runs).start, request), detach=detach, as_json=as_json)

@@ -1,7 +1,7 @@
-"""The run client of a service: what ``--server`` asks in place of a folder of this machine.
+"""The client of a service, which ``--server`` selects in place of a folder of this machine.
 
 ::
 
-    client ▸ timeouts ▸ jobs ▸ status, logs, watch ▸ runs
+    client ▸ timeouts ▸ jobs ▸ status, logs ▸ run ▸ watch ▸ runs
                   └ subscription: a stream that outlives its connection
 """

@@ -7,7 +7,7 @@ from typing import Any, Final
 import orjson
 
 from hostcore.errors import Errors
-from hostcore_hookspecs.errors import HostcoreError
+from hostcore_hookspecs.errors import HostcoreError, TransientError
 
 _PROBLEM: Final = "application/problem+json"
 _URL_HINT: Final = "is that the URL that `hostcore serve` has printed?"
@@ -31,7 +31,7 @@ class ServiceUnreachable(HostcoreError):
     code = "service.unreachable"
 
 
-class Unavailable(ServiceUnreachable):
+class Unavailable(ServiceUnreachable, TransientError):
     """No answer, or one that another try may change. Its code is that of the answer, if that has one.
 
     :param after_seconds: How long the service has asked to be left alone.

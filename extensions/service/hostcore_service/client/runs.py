@@ -1,59 +1,45 @@
-"""What ``--server http://…`` finds: the runs of a service, as commands ask about them."""
+"""The client of a service: the runs of ``--server http://…``."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, Final
 
-from hostcore.checkpoints.names import step_of_folder
+import click
+
 from hostcore.cli.job_options import JobOptions
 from hostcore.cli.plan_lines import PRINTED, named
 from hostcore.cli.planning import job_of
-from hostcore.cli.run_client import (
-    InstalledPlugins,
-    RunHandle,
-    RunList,
-    RunLog,
-    ServiceClient,
-    SubmittedRun,
-    Validation,
-)
-from hostcore.cli.watching import Screen
+from hostcore.cli.run_client import InstalledPlugins, RunClient, RunList, RunRequest, StartedRun, Validation
+from hostcore.cli.stopping import stoppable_at_once
 from hostcore.errors import all_errors
 from hostcore.job.document import blame
 from hostcore.job.load import load_job
 from hostcore.job.names import is_builtin
 from hostcore.job.spec import JobSpec
 from hostcore.plugins.listing import ShippedReport
-from hostcore.runs.result import RunResult
 from hostcore.runs.statuses import ALIVE
-from hostcore.runs.summary import RunSummary
 from hostcore.runs.used import Used, UseQuery
-from hostcore.supervisor.cancelling import Cancellation
 from hostcore.supervisor.interrupts import Interrupts
 from hostcore.supervisor.opening import RunConflict
 from hostcore.supervisor.plan import SERVING
-from hostcore.supervisor.run_status import RunStatus
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.kinds import KINDS
 from hostcore_hookspecs.launcher import LaunchPlan
 from hostcore_hookspecs.plan import PluginRef
 from hostcore_service.client.answers import ForeignAnswer
-from hostcore_service.client.client import Client, shown, words_for
-from hostcore_service.client.jobs import RemoteJob, RemoteJobs, path_of, value_of
-from hostcore_service.client.logs import EventLog, OutputLog
-from hostcore_service.client.status import status_of
-from hostcore_service.client.watch import Watch
+from hostcore_service.client.client import Client, shown
+from hostcore_service.client.jobs import RemoteJob, RemoteJobs, value_of
+from hostcore_service.client.run import ServiceRun
+from hostcore_service.client.watch import SubmittedJob
 
-#: Between two looks at a run that is shown, or waited for.
-_LOOK_SECONDS: Final = 1.0
-_WAIT_SECONDS: Final = 0.5
+_UNKNOWN: Final = "before the service had answered; `hostcore list --server` shows whether it has the job"
 #: A check imports plugins and opens data, perhaps after others.
 _CHECK_SECONDS: Final = 300.0
 
 
-class ServiceRuns(ServiceClient):
+class ServiceRuns(RunClient):
     """The client of a service.
 
     :param url: Of the service.
@@ -64,8 +50,15 @@ class ServiceRuns(ServiceClient):
         self._jobs = RemoteJobs(self._client)
         self.url = self._client.url
 
+    @contextmanager
+    def start(self, request: RunRequest, interrupts: Interrupts) -> Iterator[StartedRun]:
+        """Submit or resume a job; the service holds it."""
+        with stoppable_at_once(interrupts, as_json=request.as_json, so_that=_UNKNOWN):
+            run = self._resumed(request) if request.job is None else self._submitted(request.job, request.options)
+        yield run
+
     def plugins(self) -> InstalledPlugins:
-        """The plugins that are installed where the service runs."""
+        """List the plugins that are installed where the service runs."""
         found = self._client.get("/v1/plugins")
         try:
             return InstalledPlugins(
@@ -79,7 +72,7 @@ class ServiceRuns(ServiceClient):
             raise ForeignAnswer(f"{self.url} answers what is no list of plugins: {error!r}") from error
 
     def list(self, *, statuses: Sequence[str], trainer: str | None, use: UseQuery, limit: int | None) -> RunList:
-        """The jobs of the service, newest first."""
+        """List the jobs of the service, newest first."""
         if use:
             found = self._jobs.using(use, statuses=statuses)
             jobs, unknown = found.newest_first, found.unknown
@@ -97,8 +90,8 @@ class ServiceRuns(ServiceClient):
             unknown=unknown,
         )
 
-    def find(self, name: str) -> "ServiceRun":
-        """The job that a name means; see :meth:`RemoteJobs.find`."""
+    def find(self, name: str) -> ServiceRun:
+        """Find a job; see :meth:`RemoteJobs.find`."""
         return ServiceRun(self._jobs, self._jobs.find(name))
 
     def validate(self, job: Path, options: JobOptions) -> Validation:
@@ -124,16 +117,22 @@ class ServiceRuns(ServiceClient):
         except (KeyError, TypeError) as error:
             raise ForeignAnswer(f"{self.url} answers what is no plan: {error!r}") from error
 
-    def submit(self, job: Path, options: JobOptions) -> "SubmittedJob":
-        """Submit a job file, once, however often it has to be sent."""
+    def _submitted(self, job: Path, options: JobOptions) -> SubmittedJob:
+        """Submit a job file; a repeated request makes no second job."""
         spec = job_of(job, options)
         with _naming_options(spec):
             submitted = self._jobs.submit(_document_of(spec))
         return SubmittedJob(self._jobs, submitted, spec)
 
-    def resume(self, name: str, options: JobOptions) -> "SubmittedJob":
-        """Have a job that has ended go on; one that has succeeded stays as it is."""
-        job = self._jobs.find(name)
+    def _resumed(self, request: RunRequest) -> SubmittedJob:
+        """Resume a job that has ended; one that has succeeded stays as it is."""
+        options = request.options
+        if options.overrides or options.added or options.devices:
+            changing = ", ".join(("--set", "--devices", *sorted({*options.added.values()})))
+            raise click.UsageError(f"a service goes on with the job as it was submitted: leave {changing} out")
+        if request.begins:
+            raise click.UsageError("a service begins a new run from a checkpoint by `hostcore run JOB --from CKPT`")
+        job = self._jobs.find(request.resume)
         if job.status in ALIVE:
             raise RunConflict(
                 f"the run {job.run_id!r} is {job.status} already",
@@ -143,112 +142,6 @@ class ServiceRuns(ServiceClient):
         finished = self._jobs.result(job) if job.status == "succeeded" else None
         resumed = job if finished else self._jobs.resume(job)
         return SubmittedJob(self._jobs, resumed, spec, after_attempt=job.attempt, finished=finished)
-
-
-class ServiceRun(RunHandle):
-    """A job of the service.
-
-    :param job: As it was seen last.
-    """
-
-    def __init__(self, jobs: RemoteJobs, job: RemoteJob) -> None:
-        self._jobs = jobs
-        self._job = job
-        self.place = jobs.client.url + path_of(job.run_id)
-
-    @property
-    def run_id(self) -> str:
-        """The job's id."""
-        return self._job.run_id
-
-    def is_over(self) -> bool:
-        """Whether the service says that it has ended."""
-        self._job = self._jobs.get_until_answered(self.run_id)
-        return self._job.is_over
-
-    def wait(self) -> None:
-        """Wait for the next look."""
-        self._jobs.client.sleep(_LOOK_SECONDS)
-
-    def status(self) -> RunStatus:
-        """Return its status as of the last request."""
-        return status_of(self._job, self._jobs.client.url)
-
-    def events(self, *, attempt: int | None, since: int | None) -> RunLog:
-        """Its event log."""
-        return EventLog(self._jobs, self._job, attempt=attempt, since=since)
-
-    def output(self, *, attempt: int | None, rank: int | None) -> RunLog:
-        """What a rank printed, or what the engine has of it where the service sees no more."""
-        return OutputLog(self._jobs, self._job, attempt=attempt, rank=rank)
-
-    def cancel(
-        self,
-        *,
-        reason: str,
-        force: bool,  # noqa: ARG002 - a service ends by force what does not end by itself
-        wait: bool,
-        watch: Callable[[RunSummary], None],
-    ) -> Cancellation:
-        """Ask the service to end it."""
-        requested = not self._job.is_over
-        if requested:
-            self._job = self._jobs.cancel(self.run_id, reason)
-            while wait and not self.is_over():
-                watch(self._job.summary)
-                self._jobs.client.sleep(_WAIT_SECONDS)
-        return Cancellation(
-            run_id=self.run_id,
-            status=self._job.status,
-            attempt=self._job.attempt,
-            requested=requested,
-            result=self._jobs.result(self._job) if self._job.is_over else None,
-        )
-
-    def places(self, result: RunResult) -> Sequence[tuple[str, str]]:
-        """Where the service has what it has left, and how to go on with it."""
-        step = step_of_folder(PurePosixPath(result.final_checkpoint).name) if result.final_checkpoint else None
-        lines = [("checkpoint", f"{self.place}/checkpoints/{step}")] if step is not None else []
-        lines.append(("everything", self.place))
-        if result.status != "succeeded" and result.final_checkpoint:
-            lines.append(("to go on", shown(self._jobs.client.url, "resume", self.run_id)))
-        return lines
-
-
-class SubmittedJob(ServiceRun, SubmittedRun):
-    """A job that the service has just taken.
-
-    :param spec: Says what a terminal shows of it.
-    :param after_attempt: The newest attempt before, whose events are not shown again; None for a new job.
-    """
-
-    def __init__(
-        self,
-        jobs: RemoteJobs,
-        job: RemoteJob,
-        spec: JobSpec,
-        *,
-        after_attempt: int | None = None,
-        finished: RunResult | None = None,
-    ) -> None:
-        super().__init__(jobs, job)
-        self._spec = spec
-        self._after_attempt = after_attempt
-        self.finished = finished
-        self.words: Sequence[str] = [job.run_id, *words_for(jobs.client.url)]
-
-    def submission(self) -> Mapping[str, Any]:
-        """What is known of a run of this machine, and where it is instead."""
-        known = {"run_id": self.run_id, "status": "submitted", "directory": None, "launch": None}
-        return {**known, "server": self._jobs.client.url}
-
-    def watch(self, interrupts: Interrupts) -> RunResult:
-        """Follow its events to its end."""
-        if self._after_attempt is None:
-            self._jobs.client.tell(f"{self.run_id}  submitted to {self._jobs.client.url}")
-        with Screen(self._spec, run_id=self.run_id, after_attempt=self._after_attempt or 0) as screen:
-            self._job = Watch(self._jobs, self.run_id, interrupts).to_the_end(screen.show)
-        return self._jobs.result(self._job)
 
 
 def _used(job: RemoteJob) -> Sequence[Used]:
@@ -261,7 +154,7 @@ def _plugin(found: Mapping[str, Any]) -> tuple[PluginRef, ShippedReport | None]:
 
 
 def _report(plugin: Mapping[str, Any]) -> ShippedReport | None:
-    """What its report says in a table, where no failure is told."""
+    """Return its report as a table has it, without the failures."""
     if plugin["conformance"] is None:
         return None
     checked = {key: plugin[key] for key in ("kind", "name", "distribution")}
@@ -269,7 +162,7 @@ def _report(plugin: Mapping[str, Any]) -> ShippedReport | None:
 
 
 def _plugins_of(found: Sequence[Mapping[str, Any]]) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
-    """Kind and name of the plugins: those that serve a run beside its workers, and the others."""
+    """Return kind and name of the plugins: those that serve a run beside its workers, and the others."""
     known = [one for one in found if one["kind"] in KINDS]
     named_ones = [(one["kind"] in SERVING, (KINDS[one["kind"]].label, named(one))) for one in known]
     return [line for serves, line in named_ones if serves], [line for serves, line in named_ones if not serves]
@@ -277,7 +170,7 @@ def _plugins_of(found: Sequence[Mapping[str, Any]]) -> tuple[list[tuple[str, str
 
 @contextmanager
 def _naming_options(spec: JobSpec) -> Iterator[None]:
-    """While it is entered: an error that the service finds in the job names the option that the value came from."""
+    """Attribute errors that the service finds in the job to the options that their values came from."""
     try:
         yield
     except HostcoreError as error:
@@ -286,7 +179,7 @@ def _naming_options(spec: JobSpec) -> Iterator[None]:
 
 
 def _document_of(spec: JobSpec) -> dict[str, Any]:
-    """A job as it travels: as resolved, without what the service decides where the job says nothing.
+    """Return a job to submit: as resolved, without the defaults, which the service decides.
 
     Profiles have been applied, and may hold what is not for others.
     """

@@ -1,79 +1,105 @@
-"""A job of a service, from its submission to its end."""
+"""A job of a service, followed from its submission to its end."""
 
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
+from hostcore.cli.follow import Screen, WatchedRun
 from hostcore.cli.output import echo
-from hostcore.cli.watching import WatchSignals
+from hostcore.job.spec import JobSpec
+from hostcore.runs.result import RunResult
 from hostcore.supervisor.interrupts import Interrupts
 from hostcore_service.client.answers import Unavailable
-from hostcore_service.client.client import words_for
 from hostcore_service.client.jobs import RemoteJob, RemoteJobs, path_of
+from hostcore_service.client.run import ServiceRun
 from hostcore_service.client.subscription import END, Message, subscribe
 from hostcore_service.client.timeouts import asked_until_answered
 
-#: Signals are handled so often.
+#: Between two checks for signals.
 _TICK_SECONDS: Final = 0.1
-#: A job that has told nothing for so long is asked why.
+#: A job without events for so long is asked for the reason.
 _SILENT_SECONDS: Final = 5.0
 _LOOK_SECONDS: Final = 0.5
-#: Events that may wait to be shown.
+#: The most events that wait to be shown.
 _QUEUED_EVENTS: Final = 10_000
 
 
-class Watch:
-    """Follows one job. Its events are read in a thread, so that this one is free for signals."""
+class SubmittedJob(ServiceRun, WatchedRun):
+    """A job that the service has just taken. Its events are read in a thread, so that this one is free for signals.
+
+    :param spec: Decides what a terminal shows of it.
+    :param after_attempt: The newest attempt before, whose events are not shown again; None for a new job.
+    :param finished: Its result if it had finished before.
+    """
 
     def __init__(
-        self, jobs: RemoteJobs, run_id: str, interrupts: Interrupts, *, clock: Callable[[], float] = time.monotonic
+        self,
+        jobs: RemoteJobs,
+        job: RemoteJob,
+        spec: JobSpec,
+        *,
+        after_attempt: int | None = None,
+        finished: RunResult | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._jobs = jobs
-        self._run_id = run_id
-        self._signals = WatchSignals(
-            run_id,
-            interrupts,
-            cancel=lambda reason: jobs.cancel(run_id, reason, once=True),
-            retry_on=Unavailable,
-            watch=["hostcore", "logs", "-f", run_id, *words_for(jobs.client.url)],
-        )
+        super().__init__(jobs, job)
+        self.finished = finished
+        self._spec = spec
+        self._after_attempt = after_attempt
         self._clock = clock
         self._received: queue.Queue[Message | BaseException] = queue.Queue(_QUEUED_EVENTS)
-        #: Since when no event has come; None once one has.
+        #: Begin of the silence before the first event; None after it.
         self._silent_since: float | None = clock()
         self._detail = ""
 
-    def to_the_end(self, show: Callable[[bytes], None]) -> RemoteJob:
-        """Follow the job until it is over.
+    def submission(self) -> Mapping[str, Any]:
+        """Return the facts of a local submission, and the service."""
+        known = {"run_id": self.run_id, "status": "submitted", "directory": None, "launch": None}
+        return {**known, "server": self._jobs.client.url}
 
-        :param show: Called with the line of every event.
-        :raises SystemExit: When a second Ctrl-C or another signal ends the watching.
-        :raises HostcoreError: When the service is gone for too long.
+    def follow(self, interrupts: Interrupts) -> RunResult:
+        """Show it on this terminal until it ends."""
+        if self._after_attempt is None:
+            self._jobs.client.tell(f"{self.run_id}  submitted to {self._jobs.client.url}")
+        return super().follow(interrupts)
+
+    def screen(self) -> Screen:
+        """Return the display of its events."""
+        return Screen(self._spec, run_id=self.run_id, after_attempt=self._after_attempt or 0)
+
+    def lines(self, meanwhile: Callable[[], None]) -> Iterator[bytes]:
+        """Iterate over its events.
+
+        :raises HostcoreError: When the service is unreachable for too long.
         """
-        threading.Thread(target=self._listen, name="events", daemon=True).start()
+        threading.Thread(target=self._receive, name="events", daemon=True).start()
         while (message := self._next()) is None or message.event != END:
-            self._signals.handle()
+            meanwhile()
             if message is None:
-                self._ask_why()
+                self._report_silence()
             else:
                 self._silent_since = None
-                show(message.data.encode())
-        return self._ended()
-
-    def _ended(self) -> RemoteJob:
-        """The job that is over."""
-        ask = partial(self._jobs.get, self._run_id, once=True)
-        while not (job := asked_until_answered(self._jobs.client, ask, meanwhile=self._signals.handle)).is_over:
-            self._signals.handle()
+                yield message.data.encode()
+        look = partial(self._jobs.get, self.run_id, once=True)
+        while not (job := asked_until_answered(self._jobs.client, look, meanwhile=meanwhile)).is_over:
+            meanwhile()
             self._jobs.client.sleep(_LOOK_SECONDS)  # it was resumed just now
-        return job
+        self._job = job
 
-    def _listen(self) -> None:
+    def stop(self, reason: str) -> None:
+        """Have the service cancel it."""
+        self._jobs.cancel(self.run_id, reason, once=True)
+
+    def result(self) -> RunResult:
+        """Return its result, or the facts that the service knows."""
+        return self._jobs.result(self._job)
+
+    def _receive(self) -> None:
         try:
-            for message in subscribe(self._jobs.client, f"{path_of(self._run_id)}/events"):
+            for message in subscribe(self._jobs.client, f"{path_of(self.run_id)}/events"):
                 self._received.put(message)
         except BaseException as error:  # noqa: BLE001 - the main thread raises it
             self._received.put(error)
@@ -87,16 +113,16 @@ class Watch:
             raise received
         return received
 
-    def _ask_why(self) -> None:
-        """Nothing was received of the job yet: while it waits for its engine, that has something to say."""
+    def _report_silence(self) -> None:
+        """Print the engine's message about a job that waits for it, when it changes."""
         now = self._clock()
         if self._silent_since is None or now - self._silent_since < _SILENT_SECONDS:
             return
         self._silent_since = now
         try:
-            job = self._jobs.get(self._run_id, once=True)
+            job = self._jobs.get(self.run_id, once=True)
         except Unavailable:
-            return  # the other thread waits for it to come back
+            return  # the other thread waits until it is back
         if job.status == "submitted" and job.detail not in ("", self._detail):
             self._detail = job.detail
-            echo(f"{self._run_id}  {job.status}: {job.detail}", err=True)
+            echo(f"{self.run_id}  {job.status}: {job.detail}", err=True)

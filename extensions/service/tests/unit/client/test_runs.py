@@ -7,11 +7,14 @@ from typing import Any
 
 import pytest
 
-from hostcore.cli.folder_runs import FolderRun, FolderRuns
+from hostcore.cli.folder_run import FolderRun
+from hostcore.cli.folder_runs import FolderRuns
 from hostcore.cli.launched import LaunchedRun
-from hostcore.cli.run_client import RunClient, RunHandle, ServiceClient, SubmittedRun
+from hostcore.cli.run_client import RunClient, RunHandle, StartedRun
 from hostcore_service.client.client import Client
-from hostcore_service.client.runs import ServiceRun, ServiceRuns, SubmittedJob
+from hostcore_service.client.run import ServiceRun
+from hostcore_service.client.runs import ServiceRuns
+from hostcore_service.client.watch import SubmittedJob
 
 JOB = {"run_id": "a", "status": "running", "trainer": "tiny", "submitted_ms": 1, "attempt": 1}
 NDJSON = {"Content-Type": "application/x-ndjson"}
@@ -86,10 +89,10 @@ def test_whether_a_run_is_over_is_asked_anew_each_time(
     [
         (FolderRuns, RunClient),
         (FolderRun, RunHandle),
-        (LaunchedRun, SubmittedRun),
-        (ServiceRuns, ServiceClient),
+        (LaunchedRun, StartedRun),
+        (ServiceRuns, RunClient),
         (ServiceRun, RunHandle),
-        (SubmittedJob, SubmittedRun),
+        (SubmittedJob, StartedRun),
     ],
 )
 def test_each_client_is_declared_as_what_the_type_checker_compares_it_with(client: type, protocol: type) -> None:
