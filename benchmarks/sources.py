@@ -73,13 +73,13 @@ def make_data(folder: Path, rows: int) -> None:
 def through_feed(name: str, folder: Path, *, shuffle: bool) -> Any:
     """A function that iterates over an epoch."""
     from hostcore.job.spec import DatasetSpec
-    from hostcore.plugins.importing import import_plugin
     from hostcore.plugins.installed import discover
+    from hostcore.plugins.load import import_class
     from hostcore.worker.feed.feed import Cursor, dataset_feed
     from hostcore_hookspecs import DataContext
 
     ref = next(one for one in discover().refs if one.kind == "data_source" and one.name == name)
-    owner: Any = import_plugin(ref, job_dir=folder, pointer="")
+    owner: Any = import_class(ref, job_dir=folder)[0]
     source = owner(settings=owner.Settings(**settings_of(name, folder)))
     dataset = source.open_dataset({}, DataContext(cache_dir=str(folder / "cache")))
     feed = dataset_feed(

@@ -11,7 +11,7 @@ from hostcore.events.bounds import MOST_TRACEBACK, bounded
 from hostcore.secrets.scrub import scrub
 
 if TYPE_CHECKING:
-    from hostcore.plugins.component import Component
+    from hostcore.plugins.load import Component
 
 #: Code in these packages is never the plugin's own, though a component's class may come from there.
 _HOSTS = frozenset({"builtins", "hostcore", "hostcore_hookspecs", "hostcore_toolkit"})

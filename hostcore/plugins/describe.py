@@ -18,13 +18,12 @@ import cattrs
 
 from hostcore.errors import all_errors
 from hostcore.interruption import handle, interrupt, signal_name
-from hostcore.plugins.component import component_class, construct, declared_capabilities, settings_class
-from hostcore.plugins.deprecations import deprecated_uses
+from hostcore.plugins.contract import deprecation_warnings, implementations
 from hostcore.plugins.errors import PluginError, as_content, named, one_line
-from hostcore.plugins.implementations import implementations
-from hostcore.plugins.importing import import_plugin
 from hostcore.plugins.installed import Discovered, discover
+from hostcore.plugins.load import construct, declared_capabilities, import_class
 from hostcore.plugins.resolve import Selected, resolve
+from hostcore.plugins.settings import settings_class
 from hostcore.plugins.signatures import Implementation
 from hostcore.probe import Probe, answer
 from hostcore.secrets.scrub import scrub
@@ -173,7 +172,7 @@ def _describe_here(question: Question, discovered: Discovered, *, job_dir: Path)
             return None
 
     ref = attempt(lambda: resolve(question.name, question.kind, discovered, job_dir=job_dir))
-    owner = attempt(lambda: component_class(import_plugin(ref, job_dir=job_dir), ref)) if ref else None
+    owner = attempt(lambda: import_class(ref, job_dir=job_dir)[0]) if ref else None
     if ref is None or owner is None:
         return Description(kind=question.kind, name=question.name, ref=ref, errors=tuple(errors))
     schema = attempt(lambda: _schema(owner, ref))
@@ -188,7 +187,7 @@ def _describe_here(question: Question, discovered: Discovered, *, job_dir: Path)
         capabilities=capabilities or Capabilities(),
         hooks=tuple(one.hook for one in found if not one.wrapper),
         wraps=tuple(one.hook for one in found if one.wrapper),
-        deprecated=tuple(use.message for use in deprecated_uses(ref, found)),
+        deprecated=deprecation_warnings([(ref, found)]),
         errors=tuple(errors),
     )
 
@@ -217,7 +216,7 @@ def _schema(owner: type, ref: PluginRef) -> dict[str, Any] | None:
             f"{named(ref)}: {declared.__qualname__} cannot be told as a JSON Schema: {one_line(error)}",
             code="plugin.settings_class",
             hint="Give every field a type that JSON has, and a default that JSON can hold.",
-            plugin=ref.provenance,
+            about=ref,
         ) from error
     return schema
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import pluggy
 
-from hostcore.plugins.component import Component
+from hostcore.plugins.load import Component
 from hostcore.plugins.signatures import Implementation
 from hostcore_hookspecs.kinds import KINDS, Kind
 from hostcore_hookspecs.markers import PROJECT_NAME

@@ -9,10 +9,10 @@ import attrs
 from hostcore.events.bounds import bounded
 from hostcore.job.sections import ComponentUse
 from hostcore.job.spec import JobSpec
-from hostcore.plugins.component import Component, load_component
+from hostcore.plugins.errors import guarded
 from hostcore.plugins.hooks import Hooks
-from hostcore.plugins.importing import guarded
 from hostcore.plugins.installed import Discovered
+from hostcore.plugins.load import Component, load_component
 from hostcore.plugins.resolve import Selected, resolve
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.launcher import LaunchContext, LaunchHandle, LaunchPlan, LaunchStatus, LogChunk

@@ -22,8 +22,8 @@ from typing import Any, Final
 
 import attrs
 
-from hostcore.plugins.component import Component
 from hostcore.plugins.errors import one_line
+from hostcore.plugins.load import Component
 from hostcore.plugins.signatures import Implementation
 from hostcore.secrets.scrub import scrub, scrub_bytes
 from hostcore_hookspecs.run_state import RunState

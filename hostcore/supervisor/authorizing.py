@@ -9,11 +9,10 @@ from pathlib import Path
 from hostcore.errors import Errors, all_errors
 from hostcore.events.bounds import bounded
 from hostcore.job.sections import ComponentUse
-from hostcore.plugins.component import Component, load_component
-from hostcore.plugins.errors import PluginError
+from hostcore.plugins.errors import PluginError, guarded
 from hostcore.plugins.hooks import Hooks
-from hostcore.plugins.importing import guarded
 from hostcore.plugins.installed import Discovered
+from hostcore.plugins.load import Component, load_component
 from hostcore.plugins.resolve import Selected, resolve
 from hostcore.supervisor.operator_file import OperatorFile, read_operator_file
 from hostcore.supervisor.plan import RunPlan

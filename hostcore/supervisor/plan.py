@@ -14,9 +14,9 @@ from hostcore.job.load import load_job
 from hostcore.job.names import is_builtin
 from hostcore.job.rules import keep_secrets
 from hostcore.job.spec import DeliveryUse, JobSpec, job_view
-from hostcore.plugins.component import Component, load_component
-from hostcore.plugins.deprecations import deprecation_warnings
+from hostcore.plugins.contract import deprecation_warnings
 from hostcore.plugins.installed import Discovered, discover
+from hostcore.plugins.load import Component, load_component
 from hostcore.plugins.provenance import Provenance, other_code, provenance
 from hostcore.plugins.resolve import Selected, in_room, select, unknown_trainer
 from hostcore.runs.directory import RunDirectory, runs_dir
@@ -84,8 +84,9 @@ class RunPlan:
 
     @property
     def deprecated(self) -> Sequence[str]:
-        """The deprecated names that the plugins of this process use, one sentence each; the worker tells of its own."""
-        return deprecation_warnings([*self.reporters, *self.uploaders, *self.resolvers])
+        """Return a sentence for each deprecated name that plugins of this process use; the worker reports its own."""
+        here = [*self.reporters, *self.uploaders, *self.resolvers]
+        return deprecation_warnings((one.ref, one.implementations) for one in here)
 
     @property
     def other_code(self) -> Sequence[str]:

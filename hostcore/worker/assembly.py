@@ -30,7 +30,7 @@ from hostcore.worker.requests import Requests
 from hostcore.worker.sampling import Sampling
 from hostcore.worker.startup import Prepared
 from hostcore.worker.stop import StopSwitch
-from hostcore.worker.training import Hooks, Training, nothing
+from hostcore.worker.training import LoopCalls, Training, nothing
 from hostcore_hookspecs import events
 from hostcore_hookspecs.context import StepContext
 from hostcore_hookspecs.errors import HostcoreError
@@ -227,12 +227,12 @@ class Assembly:
             self.warn(one)
         return training
 
-    def _hooks(self) -> Hooks:
+    def _hooks(self) -> LoopCalls:
         bind, hook = self.prepared.hooks.bind, self.hook
         prepare_batch, train_step = self.of_trainer("prepare_batch"), self._train_step()
         if self._requests.splitting is not None:
             prepare_batch, train_step = self._requests.splitting.around(prepare_batch, train_step)
-        return Hooks(
+        return LoopCalls(
             prepare_batch=prepare_batch,
             train_step=train_step,
             on_train_begin=hook("on_train_begin"),

@@ -23,11 +23,10 @@ from hostcore.job.data import (
 from hostcore.job.pointers import moved
 from hostcore.job.spec import DatasetSpec, JobSpec
 from hostcore.plugins.attribution import attribute
-from hostcore.plugins.component import Component, load_component
-from hostcore.plugins.errors import named
+from hostcore.plugins.errors import from_exception, named
 from hostcore.plugins.hooks import Hooks
-from hostcore.plugins.importing import from_exception
 from hostcore.plugins.installed import Discovered, discover
+from hostcore.plugins.load import Component, load_component
 from hostcore.plugins.resolve import select
 from hostcore.plugins.tracing import Trace
 from hostcore.runs.contract import EITHER, WorkerContract

@@ -10,7 +10,7 @@ import torch
 from torch.optim import Optimizer
 
 from hostcore.checkpoints.encoding import Encoded, bits_of, unstorable
-from hostcore.plugins.component import Component
+from hostcore.plugins.load import Component
 from hostcore.worker.modes import members_in, modules_in
 from hostcore_hookspecs.context import StepContext
 from hostcore_hookspecs.errors import HostcoreError

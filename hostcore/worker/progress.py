@@ -10,7 +10,7 @@ from typing import Any, Final
 import attrs
 import numpy as np
 
-from hostcore.plugins.component import Component
+from hostcore.plugins.load import Component
 from hostcore.worker.feed.feed import Cursor, Stream
 from hostcore.worker.metrics import History, remember
 from hostcore_hookspecs.run_state import Best, Checkpoint, MetricPoint, RunState, StopRequest

@@ -22,11 +22,11 @@ from hostcore.job.paths import is_uri
 from hostcore.job.rules import job_warnings
 from hostcore.job.sections import DatasetSpec
 from hostcore.job.spec import JobSpec, job_view
-from hostcore.plugins.component import Component
-from hostcore.plugins.deprecations import deprecation_warnings
+from hostcore.plugins.contract import deprecation_warnings
 from hostcore.plugins.errors import as_content, named
 from hostcore.plugins.hooks import Hooks
 from hostcore.plugins.installed import Discovered, discover
+from hostcore.plugins.load import Component
 from hostcore.plugins.provenance import other_code, provenance
 from hostcore.plugins.resolve import Selected
 from hostcore.plugins.tracing import Trace
@@ -124,7 +124,7 @@ class Prepared:
             "warnings": [*self.feed.warnings(), *map(described, self.job_warnings)],
             "job_warnings": [one.as_dict() for one in self.job_warnings],
             "other_code": [one for component in self.components if (one := other_code(component.ref)) is not None],
-            "deprecated": list(deprecation_warnings(self.components)),
+            "deprecated": list(deprecation_warnings((one.ref, one.implementations) for one in self.components)),
             "num_shards": len(self.dataset.shards()) if self.dataset else 0,
             "plugins": [attrs.asdict(provenance(component.ref)) for component in self.components],
             "environment": _environment(),

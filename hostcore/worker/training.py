@@ -38,7 +38,7 @@ def steps_between_validations(job: Job, feed: Feed) -> int:
 
 
 @attrs.frozen(kw_only=True)
-class Hooks:
+class LoopCalls:
     """The calls of the loop, bound once. None: without an implementation."""
 
     prepare_batch: Call
@@ -65,7 +65,7 @@ class Training:
     ctx: StepContext
     #: What the trainer's ``configure`` returned.
     state: Any
-    hooks: Hooks
+    hooks: LoopCalls
     feed: Feed
     #: What becomes of a batch before ``prepare_batch``; None: nothing.
     transformer: Transformer | None = None

@@ -9,9 +9,9 @@ import attrs
 from annotated_types import Ge
 
 from hostcore.job.load import load_job
-from hostcore.plugins.component import load_component
 from hostcore.plugins.hooks import Hooks
 from hostcore.plugins.installed import Discovered, discover
+from hostcore.plugins.load import load_component
 from hostcore.plugins.resolve import Selected, resolve
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, Final, Self
 
-from hostcore.plugins.component import Component
+from hostcore.plugins.load import Component
 from hostcore_conformance.errors import ConformanceError
 from hostcore_conformance.subject import Subject
 

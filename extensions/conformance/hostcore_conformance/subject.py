@@ -11,11 +11,10 @@ from hostcore.job.load import load_job
 from hostcore.job.names import canonical
 from hostcore.job.paths import with_absolute_paths
 from hostcore.plugins.attribution import in_package, place
-from hostcore.plugins.component import Component, component_class, load_component
 from hostcore.plugins.errors import PluginError, one_line
 from hostcore.plugins.hooks import WORKER_KINDS, Hooks
-from hostcore.plugins.importing import import_plugin
 from hostcore.plugins.installed import discover
+from hostcore.plugins.load import Component, import_class, load_component
 from hostcore.plugins.resolve import Selected, resolve
 from hostcore.runs.directory import cache_dir
 from hostcore_conformance.errors import NotApplicable
@@ -89,7 +88,7 @@ class Subject:
 
         :raises PluginError: It cannot be imported, or is no class.
         """
-        return component_class(import_plugin(self.ref, job_dir=self.example.folder), self.ref)
+        return import_class(self.ref, job_dir=self.example.folder)[0]
 
     @property
     def settings(self) -> dict[str, Any]:

@@ -15,8 +15,8 @@ from hostcore.job.json_values import to_plain
 from hostcore.job.names import BUILTIN, engine_name, make_run_id
 from hostcore.job.pointers import escaped
 from hostcore.job.spec import DeliveryUse, JobSpec
-from hostcore.plugins.component import Component
 from hostcore.plugins.installed import Discovered
+from hostcore.plugins.load import Component
 from hostcore.supervisor.authorizing import authorize, operator_policies, policies_of
 from hostcore.supervisor.delivery.subscription import FSSPEC
 from hostcore.supervisor.operator_file import OperatorFile

@@ -17,8 +17,8 @@ from hostcore.job.document import Document, blame
 from hostcore.job.sections import DeliveryUse
 from hostcore.job.spec import JobSpec, job_view
 from hostcore.plugins.attribution import traceback_from
-from hostcore.plugins.component import Component, load_component
 from hostcore.plugins.installed import Discovered, discover
+from hostcore.plugins.load import Component, load_component
 from hostcore.plugins.resolve import Selected, check_distribution, resolve
 from hostcore.runs.attempts import newest_attempt
 from hostcore.runs.contract import artifact_folders

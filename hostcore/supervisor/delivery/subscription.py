@@ -11,8 +11,8 @@ import orjson
 
 from hostcore.job.names import BUILTIN, is_builtin
 from hostcore.job.sections import DeliveryUse
-from hostcore.plugins.component import Component
 from hostcore.plugins.hooks import Hooks
+from hostcore.plugins.load import Component
 from hostcore.plugins.published import recorded_distribution
 from hostcore_hookspecs.events import Event
 from hostcore_hookspecs.reporter import ReporterContext

@@ -15,10 +15,9 @@ from hostcore.job.paths import absolute, is_uri
 from hostcore.job.pointers import escaped
 from hostcore.job.spec import InputSpec, JobSpec, job_view
 from hostcore.plugins.attribution import attribute
-from hostcore.plugins.component import Component
-from hostcore.plugins.errors import one_line
+from hostcore.plugins.errors import from_exception, one_line
 from hostcore.plugins.hooks import Hooks
-from hostcore.plugins.importing import from_exception
+from hostcore.plugins.load import Component
 from hostcore.secrets.reference import resolve_secrets, without_marks
 from hostcore.supervisor.remote.cache import Cached, Shelf, cached_file
 from hostcore.supervisor.remote.store import Listing, Location, StoreError, store_errors

@@ -11,7 +11,7 @@ from hostcore.checkpoints.encoding import encode_whole
 from hostcore.checkpoints.errors import CheckpointError, UnstorableState
 from hostcore.checkpoints.sharded import ShardBuffer, ShardSnapshot
 from hostcore.checkpoints.snapshot import StateBuffer, StateSnapshot
-from hostcore.plugins.component import Component
+from hostcore.plugins.load import Component
 from hostcore.worker import randomness
 from hostcore.worker.checkpoints.trainer_state import STATE, TrainerCalls, returned_by
 from hostcore.worker.feed.feed import Feed

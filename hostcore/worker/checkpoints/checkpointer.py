@@ -28,7 +28,7 @@ from hostcore.checkpoints.prune import prune
 from hostcore.checkpoints.record import CommitRecord, CommittedFile
 from hostcore.checkpoints.sharded import shards_folder
 from hostcore.checkpoints.state import read_state
-from hostcore.plugins.component import Component
+from hostcore.plugins.load import Component
 from hostcore.runs.attempts import newest_claim
 from hostcore.worker import randomness
 from hostcore.worker.checkpoints.capture import Capture, Captured, CaptureSource

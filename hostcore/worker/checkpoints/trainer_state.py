@@ -13,7 +13,7 @@ from hostcore.checkpoints.errors import UnstorableState
 from hostcore.checkpoints.sharded import shards_folder
 from hostcore.checkpoints.state import read_state
 from hostcore.plugins.attribution import defined_at
-from hostcore.plugins.component import Component
+from hostcore.plugins.load import Component
 from hostcore.worker import randomness
 from hostcore_hookspecs import default_state
 from hostcore_hookspecs.context import StepContext

@@ -10,9 +10,9 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Protocol
 
-from hostcore.plugins.component import Component
 from hostcore.plugins.errors import named
 from hostcore.plugins.hooks import Hooks
+from hostcore.plugins.load import Component
 from hostcore.plugins.resolve import Selected
 from hostcore.worker.feed.feed import Cursor
 from hostcore.worker.feed.transform_call import Assignment, Surroundings, TransformCall, bound

@@ -20,8 +20,8 @@ from typing import Any, Final
 import attrs
 import numpy as np
 
-from hostcore.plugins.component import Component, load_component
 from hostcore.plugins.hooks import Hooks
+from hostcore.plugins.load import Component, load_component
 from hostcore.plugins.resolve import Selected
 from hostcore_hookspecs.context import StepContext
 from hostcore_hookspecs.errors import HostcoreError

@@ -7,7 +7,7 @@ import attrs
 
 from hostcore.events.bounds import bounded
 from hostcore.plugins.attribution import attribute, plugin_place, plugin_traceback, whole_traceback
-from hostcore.plugins.component import Component
+from hostcore.plugins.load import Component
 from hostcore.plugins.resolve import Selected
 from hostcore.secrets.scrub import scrub
 from hostcore_hookspecs.errors import HostcoreError, InvalidData, InvalidSettings, RunError

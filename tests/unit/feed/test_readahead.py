@@ -14,7 +14,7 @@ from waiting import wait_until
 
 from hostcore.job.spec import DatasetSpec
 from hostcore.plugins.attribution import attribute, plugin_place, plugin_traceback
-from hostcore.plugins.component import Component
+from hostcore.plugins.load import Component
 from hostcore.worker.feed import readahead
 from hostcore.worker.feed.feed import Cursor, DatasetFeed, dataset_feed
 from hostcore.worker.feed.readahead import ReadAhead

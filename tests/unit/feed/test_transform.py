@@ -16,8 +16,8 @@ import pyarrow as pa
 import pytest
 
 import hostcore
-from hostcore.plugins.component import Component, load_component
 from hostcore.plugins.hooks import Hooks
+from hostcore.plugins.load import Component, load_component
 from hostcore.plugins.resolve import Selected
 from hostcore.worker.feed.feed import Cursor
 from hostcore.worker.feed.transform import Transformer, check_workers, make_transformer

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from hostcore.errors import all_errors
-from hostcore.plugins.component import Component, load_component
 from hostcore.plugins.installed import discover
+from hostcore.plugins.load import Component, load_component
 from hostcore.plugins.resolve import Selected, resolve
 from hostcore_hookspecs import KINDS, HostcoreError
 

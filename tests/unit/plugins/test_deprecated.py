@@ -6,7 +6,7 @@ from types import MappingProxyType
 import pytest
 
 import hostcore_hookspecs
-from hostcore.plugins.deprecations import deprecated_uses, deprecation_warnings
+from hostcore.plugins.contract import deprecated_uses, deprecation_warnings
 from hostcore_hookspecs import API_VERSION, KINDS, deprecated
 from hostcore_hookspecs.deprecated import Deprecation, RemovedName
 
@@ -62,8 +62,8 @@ class TestThatWillGo:
         table(ARGUMENTS={ASKED: going()})
         seen = "def on_stop_requested(self, requested_by): self.by = requested_by"
         component = lab.load("callback", lab.component(seen))
-        (use,) = deprecated_uses(component.ref, component.implementations)
-        assert use.message == (
+        (sentence,) = deprecation_warnings([(component.ref, component.implementations)])
+        assert sentence == (
             f"the callback mine-1 (dist-1 1.0, lab_plugin_1:Mine) uses the argument 'requested_by' of the hook"
             f" on_stop_requested, which is deprecated since {API_VERSION} and will be removed in 1.99.0 of the"
             " contract: take run_state.stop_requests"
@@ -75,32 +75,32 @@ class TestThatWillGo:
     def test_a_plugin_that_does_not_take_the_argument_is_not_told(self, lab, table):
         table(ARGUMENTS={ASKED: going()})
         component = lab.load("callback", lab.component("def on_stop_requested(self, reason): pass"))
-        assert deprecated_uses(component.ref, component.implementations) == ()
+        assert not deprecated_uses(component.ref, component.implementations)
 
     def test_a_hook_and_a_method_of_the_component_itself_are_told(self, lab, table):
         table(HOOKS={("callback", "on_test_begin"): going(), ("callback", "callback_state"): going()})
         body = "def on_test_begin(self): pass\ndef callback_state(self): return {}"
         component = lab.load("callback", lab.component(body))
         uses = deprecated_uses(component.ref, component.implementations)
-        assert [use.what for use in uses] == ["the callback hook on_test_begin", "the callback hook callback_state"]
+        assert list(uses) == ["the callback hook on_test_begin", "the callback hook callback_state"]
 
     def test_a_wrapper_of_another_kind_is_told_of_that_kinds_names(self, lab, table):
         table(ARGUMENTS={STEP: going("take state")}, HOOKS={("data_source", "open_dataset"): going()})
         body = "@hookimpl(wrapper=True)\ndef train_step(self, ctx): return (yield)"
         component = lab.load("callback", lab.component(body))
-        (use,) = deprecated_uses(component.ref, component.implementations)
-        assert use.what == "the argument 'ctx' of the hook train_step"
+        (what,) = deprecated_uses(component.ref, component.implementations)
+        assert what == "the argument 'ctx' of the hook train_step"
 
     def test_each_kind_has_names_of_its_own_for_one_hook(self, lab, table):
         table(HOOKS={("uploader", "close"): going()})
         component = lab.load("reporter", lab.component("def report_event(self, event): pass\ndef close(self): pass"))
-        assert deprecated_uses(component.ref, component.implementations) == ()
+        assert not deprecated_uses(component.ref, component.implementations)
 
     def test_two_uses_of_one_plugin_are_told_once(self, lab, table):
         table(ARGUMENTS={ASKED: going()})
         one = lab.load("callback", lab.component("def on_stop_requested(self, requested_by): pass"))
         two = lab.load_selected(lab.select("callback", one.ref.name))
-        assert len(deprecation_warnings([one, two])) == 1
+        assert len(deprecation_warnings((use.ref, use.implementations) for use in (one, two))) == 1
 
 
 class TestThatHasGone:
@@ -156,11 +156,11 @@ class TestAPublicName:
             del hostcore_hookspecs.run_state.Finished
         assert component.instance.was is hostcore_hookspecs.Checkpoint
         assert {warning.filename.rpartition("/")[2] for warning in caught} == {"lab_plugin_1.py"}
-        (use,) = deprecated_uses(component.ref, component.implementations)
-        assert use.what == "hostcore_hookspecs.Finished"
-        assert use.message.endswith(": use Checkpoint")
+        (sentence,) = deprecation_warnings([(component.ref, component.implementations)])
+        assert "uses hostcore_hookspecs.Finished, which is deprecated" in sentence
+        assert sentence.endswith(": use Checkpoint")
         other = lab.load("callback", lab.component("def on_test_begin(self): pass"))
-        assert deprecated_uses(other.ref, other.implementations) == ()
+        assert not deprecated_uses(other.ref, other.implementations)
 
     def test_that_has_gone_cannot_be_imported_and_the_error_names_the_replacement(self, lab, finished):
         finished(gone("use Checkpoint"))

@@ -7,7 +7,7 @@ import pytest
 
 import hostcore_hookspecs
 import hostcore_toolkit
-from hostcore.plugins.importing import FORMER, NAMES, import_to_write
+from hostcore.plugins.published import FORMER, NAMES, import_to_write
 
 LINES = {
     "from gen_worker.trainer import StepContext, StepResult": (

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hostcore.errors import Errors
-from hostcore.plugins.component import load_component
+from hostcore.plugins.load import load_component
 from hostcore_hookspecs import ImportPath
 
 HYPERPARAMS = """

@@ -18,7 +18,7 @@ from hostcore.worker.progress import Progress
 from hostcore.worker.ranks.one import NoMeeting, OneRank
 from hostcore.worker.requests import Requests
 from hostcore.worker.stop import StopSwitch
-from hostcore.worker.training import Hooks, Training, nothing
+from hostcore.worker.training import LoopCalls, Training, nothing
 from hostcore_hookspecs import Job, StepContext, StepControl, StepResult
 
 
@@ -114,7 +114,7 @@ def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tu
             job=Job(metric_every=metric_every),
             ctx=StepContext(run_state=progress.state),
             state=None,
-            hooks=Hooks(prepare_batch=lambda raw_batch, state, ctx: raw_batch, train_step=train_step),
+            hooks=LoopCalls(prepare_batch=lambda raw_batch, state, ctx: raw_batch, train_step=train_step),
             feed=SlowFeed(mock_batches=[None] * 3, clock=clock, wait=wait),
             progress=progress,
             total_steps=steps,

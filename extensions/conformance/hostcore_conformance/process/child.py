@@ -13,8 +13,7 @@ from typing import BinaryIO, NoReturn
 
 import attrs
 
-from hostcore.plugins.errors import as_content
-from hostcore.plugins.importing import from_exception
+from hostcore.plugins.errors import as_content, from_exception
 from hostcore.secrets.reference import remember_secrets
 from hostcore.secrets.scrub import scrub
 from hostcore_conformance.asking import open_session

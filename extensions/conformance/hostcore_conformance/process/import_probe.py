@@ -227,7 +227,7 @@ def _in_words(error: BaseException) -> str:
 
 
 def _constructed(request: dict[str, Any], watch: Watch) -> list[dict[str, Any]]:
-    from hostcore.plugins.component import load_component
+    from hostcore.plugins.load import load_component
     from hostcore.plugins.resolve import Selected
     from hostcore_hookspecs.plan import PluginRef
 

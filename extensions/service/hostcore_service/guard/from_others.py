@@ -14,9 +14,9 @@ from hostcore.errors import Errors
 from hostcore.job.names import canonical, canonical_plugin, without_builtin
 from hostcore.job.pointers import escaped
 from hostcore.job.wording import found as shown
-from hostcore.plugins.component import qualified
 from hostcore.plugins.errors import PluginError, named
 from hostcore.plugins.installed import Discovered
+from hostcore.plugins.load import qualified
 from hostcore.plugins.resolve import resolve
 from hostcore.secrets.reference import KEY, is_reference
 from hostcore.supervisor.operator_file import HttpSettings

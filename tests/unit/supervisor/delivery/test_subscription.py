@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hostcore.job.sections import DeliveryUse
-from hostcore.plugins.component import load_component
+from hostcore.plugins.load import load_component
 from hostcore.plugins.resolve import Selected
 from hostcore.supervisor.delivery.subscription import (
     Destination,

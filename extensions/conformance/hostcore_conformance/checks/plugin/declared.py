@@ -5,7 +5,7 @@ from typing import Any
 
 import attrs
 
-from hostcore.plugins.component import settings_class
+from hostcore.plugins.settings import settings_class
 from hostcore_conformance.subject import Subject
 
 

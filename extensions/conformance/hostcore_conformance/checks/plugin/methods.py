@@ -3,8 +3,7 @@
 from typing import Final
 
 from hostcore.errors import all_errors
-from hostcore.plugins.deprecations import deprecated_uses
-from hostcore.plugins.implementations import implementations
+from hostcore.plugins.contract import deprecated_uses, implementations
 from hostcore_conformance.check import check
 from hostcore_conformance.errors import ConformanceError
 from hostcore_conformance.subject import Subject
@@ -60,8 +59,8 @@ def deprecated(subject: Subject) -> None:
     if found:
         raise ConformanceError(
             expected="no deprecated name of the contract",
-            got="; ".join(f"{one.what}, which {one.deprecation.history}" for one in found),
-            fix=" ".join(f"For {one.what}: {one.deprecation.instead}." for one in found),
+            got="; ".join(f"{what}, which {deprecation.history}" for what, deprecation in found.items()),
+            fix=" ".join(f"For {what}: {deprecation.instead}." for what, deprecation in found.items()),
         )
 
 

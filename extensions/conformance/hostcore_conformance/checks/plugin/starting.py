@@ -4,8 +4,8 @@ import contextlib
 from collections.abc import Mapping
 from typing import Any, Final
 
-from hostcore.plugins.component import Component
 from hostcore.plugins.errors import one_line
+from hostcore.plugins.load import Component
 from hostcore_conformance.checks.plugin.declared import content
 from hostcore_conformance.errors import NotApplicable
 from hostcore_conformance.rehearsal import rehearse

@@ -25,7 +25,7 @@ from hostcore_conformance.subject import Subject
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from hostcore.plugins.component import Component
+    from hostcore.plugins.load import Component
     from hostcore.worker.assembly import Assembly
     from hostcore.worker.feed.transform_call import TransformCall
     from hostcore.worker.training import Training

@@ -11,8 +11,8 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from hostcore.job.load import load_job
 from hostcore.job.spec import JobSpec
-from hostcore.plugins.component import Component, load_component
 from hostcore.plugins.installed import discover
+from hostcore.plugins.load import Component, load_component
 from hostcore.plugins.resolve import select
 from hostcore.supervisor.remote.inputs import examine_inputs, fetch_inputs
 
