@@ -78,7 +78,7 @@ class TextCutter:
 
     @property
     def record(self) -> bytes | None:
-        """What came; None if that is too long without its texts, too."""
+        """The record; None if it is too long without its texts, too."""
         return bytes(self._record) if len(self._record) <= self._most else None
 
     def feed(self, piece: bytes) -> None:

@@ -15,7 +15,7 @@ from hostcore_hookspecs.events import NAMES, PAYLOADS, SCHEMA, Event, Payload, f
 
 _converter = cattrs.Converter()
 _converter.register_structure_hook(float | None, lambda value, _: None if value is None else float(value))
-#: What every line says, whatever its payload.
+#: Keys of every line, whatever its payload.
 _ENVELOPE: Final = frozenset({"schema", "event", *(field.name for field in attrs.fields(Event))}) - {"payload"}
 
 
@@ -44,9 +44,9 @@ def _line(record: Mapping[str, Any]) -> bytes:
 
 
 def _is_short(line: bytes, record: Any) -> bool:
-    """Whether none of its texts can be too long. Most are short, and bounding them would take as long as the rest.
+    """Return whether no text of a record can be too long. Most are short, and bounding takes as long as decoding.
 
-    :param record: What the line says, which may be anything where another program has written it.
+    :param record: The decoded line, which may be anything where another program has written it.
     """
     if len(line) <= MOST_NAME or not isinstance(record, dict):
         return len(line) <= MOST_TEXT
@@ -101,7 +101,7 @@ def decode_event(line: bytes) -> Event:
 
 
 def unknown_text(line: Mapping[str, Any]) -> str:
-    """What a decoded line says beside its envelope, as JSON: the text of an event that a newer hostcore has written."""
+    """Return a decoded line without its envelope, as JSON: the text of an event that a newer hostcore has written."""
     return orjson.dumps({key: value for key, value in line.items() if key not in _ENVELOPE}).decode()
 
 

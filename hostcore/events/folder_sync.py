@@ -1,4 +1,4 @@
-"""What a power cut must not undo: the names in a folder of records."""
+"""Durable names in a folder of records: a power cut does not undo them."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""What kinds of events there are, for those who treat the events of a kind alike.
+"""Kinds of events, for readers that treat the events of a kind alike.
 
 An event is declared in three places: its class and its name in ``hostcore_hookspecs.events``, its text for people in
 ``hostcore_builtin_plugins.messages``, and its kind here.
@@ -15,7 +15,7 @@ from hostcore_hookspecs.events import ENDS, PAYLOADS
 
 
 class Kind(Enum):
-    """What an event is to those who read a log."""
+    """The meaning of an event to the reader of a log."""
 
     #: An attempt begins.
     BEGIN = "begin"
@@ -65,5 +65,5 @@ def _having(field: str) -> frozenset[str]:
 
 #: The events that have metrics.
 MEASURED: Final = _having("metrics")
-#: The events that say how fast the run is.
+#: The events with the pace of the run.
 PACED: Final = _having("samples_per_second")

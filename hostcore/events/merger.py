@@ -47,7 +47,7 @@ class Line:
 
 
 class EventLog:
-    """``logs/events.jsonl``, written by the supervisor alone. ``seq`` goes on where the attempt before ended.
+    """``logs/events.jsonl``, written by the supervisor alone. ``seq`` continues where the attempt before ended.
 
     :param path: The log; made if it does not exist. A torn last line of a dead supervisor is cut off.
     :param see: Called with every event of the log, those of earlier attempts first.
@@ -102,7 +102,7 @@ class EventLog:
         return lines
 
     def _numbered(self, seq: int, entry: Entry) -> tuple[Event, bytes]:
-        """An event as its line says it, and the line."""
+        """An event as its line has it, and the line."""
         event = Event(
             seq=seq,
             time_ms=self._clock() if entry.time_ms is None else entry.time_ms,

@@ -21,7 +21,7 @@ _SEQ: Final = re.compile(rb'\{"schema":"[^"]*","seq":(\d+),')
 
 
 def name_of(line: bytes) -> str:
-    """The name of the event in a line, without decoding it: that tells the few lines that matter from all others.
+    """Return the name of the event in a line without decoding it, to find the few lines that matter.
 
     Empty for a line that has none.
     """
@@ -34,7 +34,7 @@ def seq_of(line: bytes) -> int | None:
     return int(found[1]) if found else None
 
 
-#: What opening a log says where there is none.
+#: Errors of opening a log where there is none.
 _NO_LOG: Final = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
 
 
@@ -100,7 +100,7 @@ class GrowingLog:
             yield line
 
     def rest(self) -> bytes:
-        """What stands behind the last whole line; empty if nothing does. Does not count as read."""
+        """Return the text behind the last whole line, which does not count as read; empty if there is none."""
         try:
             with self._open() as log:
                 log.seek(self._offset)

@@ -24,7 +24,7 @@ class Pattern:
     guess: Callable[[str], str | None] = lambda _: None
 
     def accepts(self, value: str) -> bool:
-        """Whether the whole string matches."""
+        """Return whether the whole string matches."""
         return re.fullmatch(self.regex, value) is not None
 
     def suggestion(self, value: str) -> str | None:
@@ -39,7 +39,7 @@ Bound = at.BaseMetadata | Pattern
 def _is_multiple(value: Any, unit: Any) -> bool:
     if isinstance(value, int) and isinstance(unit, int):
         return value % unit == 0
-    # 0.3 is a multiple of 0.1, as far as floats can tell
+    # 0.3 is a multiple of 0.1 within the precision of floats
     return math.isclose(math.remainder(value, float(str(unit))), 0.0, abs_tol=1e-9 * max(1.0, abs(value)))
 
 

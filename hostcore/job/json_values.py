@@ -96,7 +96,7 @@ def _not_json(message: str, hint: str | None) -> HostcoreError:
 def to_plain(value: Any) -> Any:
     """A value as JSON that structures back into an equal one.
 
-    Keys that are None by default and None now are left out; a shorthand is used where it says everything.
+    Keys that are None by default and None now are left out; a shorthand is used where it is complete.
 
     :raises TypeError: For a value that JSON has no place for.
     """

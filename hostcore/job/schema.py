@@ -16,7 +16,7 @@ from hostcore.job.spec import JobSpec
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 __all__ = ["file_schema", "job_schema", "json_schema"]
 _FILE: Final[Mapping[str, Any]] = {"type": "string", "minLength": 1}
-#: What a file may say that is no part of the job.
+#: Keys of a file that are no part of the job.
 _ANNOTATION: Final[Mapping[str, Any]] = {
     "$schema": {"type": "string", "description": "The schema of this file, for editors; it says nothing about the job."}
 }

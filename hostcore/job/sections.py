@@ -213,7 +213,7 @@ class EnvironmentSpec:
 
 @attrs.frozen(kw_only=True)
 class ResourcesSpec:
-    """What a launcher should ask its engine for."""
+    """Resources that a launcher asks its engine for."""
 
     num_nodes: Annotated[int, Ge(1)] = attrs.field(default=1, metadata={"help": "Machines."})
     gpus_per_node: Annotated[int, Ge(0)] = attrs.field(default=0, metadata={"help": "GPUs on each machine."})

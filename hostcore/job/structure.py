@@ -31,7 +31,7 @@ def structure(
 
     :param cls: An attrs class, or any annotation that such a class may have.
     :param value: What a JSON parser returns; the settings of a plugin with its secrets resolved.
-    :param pointer: Where the value is in the job; errors say so.
+    :param pointer: The place of the value in the job, for errors.
     :param base_dir: Where relative ``Path`` values start. None: they stay as they are.
     :param elsewhere: Keys of the same object that others read; suggested for a mistyped key.
     :param check_object: Called for every ``ImportPath``; its errors have no pointer yet.

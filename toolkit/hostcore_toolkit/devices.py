@@ -25,7 +25,7 @@ def to_device(batch: Batch, ctx_or_device: StepContext | torch.device | str) -> 
     already comes back as the very same object, and so does a whole batch that is.
 
     To a CUDA device, tensors of main memory are copied into pinned memory first, and from there without blocking: the
-    copy to the device runs while the trainer goes on, and whatever uses the result in the current stream waits for it.
+    copy to the device runs beside the trainer, and whatever uses the result in the current stream waits for it.
     torch uses pinned memory again only when its copy is done, so the batch can be let go of at once. To other devices
     the copy is a plain one.
 

@@ -33,7 +33,7 @@ PICKLED_WEIGHTS: Final = "lora.pt"
 PICKLED_OPTIMIZER: Final = "optimizer.pt"
 PICKLED_FORMAT: Final = "lora_torch_v1"
 
-#: The key that tells saves apart, in all three files.
+#: The key that distinguishes saves, in all three files.
 SAVE: Final = "save"
 TIED: Final = "tied"
 TRAINED: Final = "trained"

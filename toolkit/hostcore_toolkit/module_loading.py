@@ -35,7 +35,7 @@ _MOST_NAMED: Final = 5
 
 @attrs.frozen(kw_only=True)
 class LoadedModule:
-    """What was loaded, and what was not. With ``strict`` nothing is left out."""
+    """Names of tensors that were loaded, and of others. With ``strict`` nothing is left out."""
 
     #: What ``checkpoint_meta.json`` holds; empty without one.
     metadata: Mapping[str, Any]
@@ -87,7 +87,7 @@ def load_trainable_module_checkpoint(
 
     :param optimizer: None to leave its state alone. The same for ``scheduler`` and ``scaler``.
     :param strict: Whether every difference between file and module is an error. False: what fits is loaded, in the
-        dtype of the module, and the result says what did not.
+        dtype of the module, and the result names those that did not.
     :raises ModuleCheckpointError: When there is nothing to load, it is damaged, half-written, or pickled code; with
         ``strict`` also when names, shapes or dtypes differ, or the state of what was given is not there.
     """

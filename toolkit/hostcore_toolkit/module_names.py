@@ -44,7 +44,7 @@ class Parameters:
         return cls(by_name=by_name, tied=tied)
 
     def trained_by(self, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-        """What an optimizer is of: its class, and the names of the parameters in each of its groups; plain JSON."""
+        """Return the class of an optimizer and the names of the parameters in each of its groups; plain JSON."""
         names = {id(parameter): name for name, parameter in self.by_name.items()}
         groups = [[names.get(id(one)) for one in group["params"]] for group in optimizer.param_groups]
         return {"class": type(optimizer).__qualname__, "groups": groups}

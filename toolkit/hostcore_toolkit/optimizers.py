@@ -48,7 +48,7 @@ def build_default_adamw_bundle(
         ``lr``; 1e-4), ``weight_decay`` (0), ``betas`` (0.9, 0.999), ``warmup_steps`` (0), ``max_steps`` (0). What is
         missing or None has its default.
     :param max_steps: T, usually ``ctx.job.max_steps``; None: that of the hyperparams. 0: no scheduler.
-    :raises InvalidSettings: When a hyperparameter makes no sense; the pointer says which.
+    :raises InvalidSettings: When a hyperparameter makes no sense; the pointer names it.
     :raises TypeError: When the model or the hyperparams are of another kind.
     :raises ValueError: When there is nothing to train.
     """

@@ -12,7 +12,7 @@ from hostcore_hookspecs import InvalidSettings
 ScheduleKind = Literal["constant", "linear", "cosine", "wsd"]
 DecayShape = Literal["linear", "cosine", "1-sqrt"]
 
-#: The share of a run in which ``wsd`` decays, unless it is told: what MiniCPM found to be enough.
+#: The share of a run in which ``wsd`` decays, unless it is given: MiniCPM found it to be enough.
 _WSD_DECAY: Final = 0.1
 #: The factor by how much of a decay is done, from 0 to 1.
 _SHAPES: Final[dict[str, Callable[[float], float]]] = {
@@ -135,7 +135,7 @@ def checked_count(value: object, name: str) -> int:
 
 
 def _steps(name: str, steps: int | None, fraction: float | None, total: int, *, default: float) -> int:
-    """How many steps a part of the schedule has: as said, or as a share of all."""
+    """Return the steps of a part of the schedule: the number itself, or a share of all."""
     if steps is not None and fraction is not None:
         raise InvalidSettings(f"/{name}_fraction", f"{name}_steps is given as well", hint="Give one of the two.")
     if steps is not None:

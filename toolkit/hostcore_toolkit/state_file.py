@@ -1,6 +1,6 @@
 """The state of an optimizer and its kin in one safetensors file: tensors as tensors, the rest as JSON in its header.
 
-No pickle: reading one never runs code. JSON cannot say everything that a state holds, so that some values are tagged::
+No pickle: reading one never runs code. JSON has no form for some values of a state, which are tagged::
 
     {"$": "tensor", "key": "/optimizer/state/0/exp_avg"}      {"$": "tuple", "items": [0.9, 0.999]}
     {"$": "dict", "items": [[0, {…}]]}                        {"$": "float", "value": "inf"}
@@ -45,7 +45,7 @@ def write_tensors(path: Path, tensors: Mapping[str, torch.Tensor], metadata: Map
 def write_state(path: Path, state: Mapping[str, object], metadata: Mapping[str, str]) -> None:
     """Write a state: nested dictionaries, lists and tuples of tensors, numbers, strings, booleans and None.
 
-    :raises TypeError: When it holds anything else; the message says where.
+    :raises TypeError: When it holds anything else; the message has the place.
     :raises OSError: As :func:`write_tensors` does.
     """
     tensors: dict[str, torch.Tensor] = {}
@@ -64,7 +64,7 @@ def read_tensors(path: Path) -> tuple[dict[str, torch.Tensor], Mapping[str, str]
 
 
 def read_state(path: Path) -> tuple[dict[str, Any], Mapping[str, str]]:
-    """What :func:`write_state` wrote, and its metadata.
+    """Read a state that :func:`write_state` wrote, and its metadata.
 
     :raises safetensors.SafetensorError, KeyError, TypeError, ValueError: When it is not that.
     :raises OSError: When it cannot be read.

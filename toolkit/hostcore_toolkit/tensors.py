@@ -145,7 +145,7 @@ def _fixed_shape_tensor(column: pa.FixedShapeTensorArray, name: str) -> torch.Te
     tensor = _tensor(column.storage, name).view(len(column), *kind.shape)
     if kind.permutation is None:
         return tensor
-    # The shape is the one in memory, and the permutation says which of its dimensions comes first.
+    # The shape is the one in memory, and the permutation has the order of its dimensions.
     return tensor.permute(0, *(dimension + 1 for dimension in kind.permutation))
 
 
@@ -164,7 +164,7 @@ def _refuse_nulls(values: pa.Array, name: str) -> None:
 
 
 def _remedy(kind: pa.DataType) -> str:
-    """What to do about a type, as the beginning of a sentence."""
+    """Return the remedy for a type, as the beginning of a sentence."""
     if kinds.is_temporal(kind):
         return "Turn it into a number (a timestamp's .cast('int64'), an hour, a day of the week) in prepare_batch"
     if kinds.is_decimal(kind):

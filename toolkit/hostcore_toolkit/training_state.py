@@ -21,7 +21,7 @@ class InvalidTrainingState(HostcoreError):
 
 
 def training_state(model: nn.Module, optimizer: Optimizer | None = None) -> dict[str, Any]:
-    """What ``state_dict`` can return of a model and its optimizer.
+    """Return a model and its optimizer as a value for ``state_dict``.
 
     Tensors that FSDP2 has spread over the ranks stay so: every rank has its part, and the host writes all of them. A
     collective with FSDP2. An optimizer that has made no step yet is made to have a state, by a step without gradients
