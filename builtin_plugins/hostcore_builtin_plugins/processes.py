@@ -31,12 +31,20 @@ class Process:
 def look(pid: int) -> Process | None:
     """A process of this machine; None if there is none of that number."""
     try:
-        stat = Path(f"/proc/{pid}/stat").read_bytes()
+        state, _, ticks = proc_stat(pid)
     except (FileNotFoundError, ProcessLookupError):
         return None if Path("/proc/self/stat").exists() else _look_with_ps(pid)
+    return Process(started=f"{boot_id()} {ticks}", is_zombie=state in "ZX")
+
+
+def proc_stat(pid: int) -> tuple[str, int, int]:
+    """Return the state, the parent and the start of a process, in clock ticks since boot, as Linux lists it.
+
+    :raises FileNotFoundError, ProcessLookupError: When there is none, ``/proc`` hides it, or there is no ``/proc``.
+    """
     # The command's name, which may have spaces, is in parentheses (proc_pid_stat(5)).
-    state, *fields = stat.rpartition(b")")[2].decode().split()
-    return Process(started=f"{boot_id()} {fields[18]}", is_zombie=state in "ZX")
+    fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].decode().split()
+    return fields[0], int(fields[1]), int(fields[19])
 
 
 def identity(pid: int) -> dict[str, Any]:
@@ -162,14 +170,13 @@ def _parents() -> Iterator[tuple[int, int]]:
     """Every process that runs, with its parent."""
     if not Path("/proc/self/stat").exists():
         for line in _ps("-A", "-o", "pid=,ppid=,stat=").splitlines():
-            pid, parent, state = line.split()
+            pid, ppid, state = line.split()
             if not state.startswith("Z"):
-                yield int(pid), int(parent)
+                yield int(pid), int(ppid)
         return
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
             with suppress(OSError):
-                # The command's name, which may have spaces, is in parentheses (proc_pid_stat(5)).
-                fields = (entry / "stat").read_bytes().rpartition(b")")[2].split()
-                if fields[0] not in (b"Z", b"X"):
-                    yield int(entry.name), int(fields[1])
+                state, parent, _ = proc_stat(int(entry.name))
+                if state not in "ZX":
+                    yield int(entry.name), parent

@@ -1,4 +1,4 @@
-"""Attempts: each start of a run claims the next number, so that two never share one; and who holds the newest."""
+"""Attempts: each start of a run claims the next number, so that two never share one; and the holder of the newest."""
 
 import os
 import time
@@ -21,6 +21,8 @@ _LONGEST: Final = 9
 #: A lease of another machine or container that has not changed for this long is over.
 EXPIRE_SECONDS: Final = 30.0
 _POLL_SECONDS: Final = 0.5
+#: An attempt is claimed a moment before its lease is written; for so long its claim stands for the lease.
+_OPENING_MS: Final = 10_000
 #: Of the end of an event log, to find its newest attempt in.
 _TAIL_BYTES: Final = 1 << 20
 
@@ -30,18 +32,21 @@ _seen: dict[Path, tuple[Lease | None, float, bool]] = {}
 
 
 def claimed_attempts(folder: Path) -> list[int]:
-    """The attempts that were claimed, oldest first."""
+    """Return the attempts that were claimed, oldest first."""
     numbers = (path.stem for path in folder.glob("*.json") if path.stem.isdecimal())
     return sorted(int(number) for number in numbers if len(number) <= _LONGEST)
 
 
 def newest_claim(folder: Path) -> int:
-    """The highest attempt claimed; 0 if there is none."""
+    """Return the highest attempt claimed; 0 if there is none."""
     return max(claimed_attempts(folder), default=0)
 
 
 def newest_attempt(folder: Path) -> int:
-    """The highest attempt that was begun; 0 if there is none. One whose claim was removed has its log of rank 0."""
+    """Return the highest attempt that was begun; 0 if there is none.
+
+    An attempt whose claim was removed has its log of rank 0.
+    """
     newest, directory = newest_claim(folder), RunDirectory(folder.parent)
     while directory.rank_events(newest + 1, 0).exists():
         newest += 1
@@ -49,7 +54,7 @@ def newest_attempt(folder: Path) -> int:
 
 
 def next_attempt(directory: RunDirectory) -> int:
-    """The number of an attempt that is to begin: above every one that was claimed, or that the event log names."""
+    """Return the number of the next attempt: above all that were claimed, or that the event log names."""
     from hostcore.events.reader import newest_lines  # which cattrs comes with: a list of runs needs neither
 
     logged = 0
@@ -88,15 +93,13 @@ class Claim:
 
 
 def read_claim(folder: Path, attempt: int) -> Claim | None:
-    """The claim of an attempt; None if there is none.
+    """Return the claim of an attempt; None if there is none.
 
-    None as well for a file that says nothing: its name alone is the claim, and it may be read while it is written.
+    None as well for an empty or damaged file: its name alone is the claim, and it may be read while it is written.
     """
     path = folder / f"{attempt}.json"
     try:
-        found = read_document(path)
-        process = construct(ProcessIdentity, found.get("process") or {}, file=path)
-        return construct(Claim, {**found, "process": process}, file=path)
+        return construct(Claim, read_document(path), file=path)
     except (FileNotFoundError, CorruptDocument, UnreadableDocument):
         return None
 
@@ -104,7 +107,7 @@ def read_claim(folder: Path, attempt: int) -> Claim | None:
 def proven_held(directory: RunDirectory, *, clock: Callable[[], float] = time.monotonic) -> bool | None:
     """Return whether a supervisor that lives holds a run; None while that is not proven.
 
-    A process number says something where the process was started, and a time to the clock that it is from. A lease of
+    A process number has a meaning where the process was started, and a time for the clock that it is from. A lease of
     elsewhere is live if it changes while this process watches, and over if it has not for :data:`EXPIRE_SECONDS`.
     """
     path = directory.lease
@@ -139,3 +142,41 @@ def await_proof(directory: RunDirectory, *, sleep: Callable[[float], None] = tim
     while (proven := proven_held(directory)) is None:
         sleep(_POLL_SECONDS)
     return proven
+
+
+def is_opening(directory: RunDirectory, attempt: int, claim: Claim | None) -> bool:
+    """Return whether an attempt without a lease may be about to get it.
+
+    :param claim: None if there is none, or if it has not been written yet: its file comes first.
+    """
+    if claim is not None and claim.process.is_here:
+        return time.time() * 1000 - claim.started_ms < _OPENING_MS and claim.process.runs
+    try:
+        return seconds_since_change(directory.attempts / f"{attempt}.json") * 1000 < _OPENING_MS
+    except FileNotFoundError:
+        return False
+
+
+def is_orphaned(directory: RunDirectory) -> bool:
+    """Return whether a run directory holds only the files that are made before the record, by a process that is gone.
+
+    Its first supervisor was killed after it made the directory, and before it wrote the record.
+    """
+    if not directory.path.is_dir() or directory.record.exists():
+        return False
+    own = {directory.lease, directory.attempts / "1.json"}
+    folders = {directory.record.parent, directory.attempts, directory.logs, directory.checkpoints, directory.samples}
+    for path in directory.path.rglob("*"):
+        is_torn = path.name.startswith(".") and path.name.endswith(".tmp")
+        if path not in folders and path not in own and not is_torn:
+            return False  # a folder of other content
+    claim = read_claim(directory.attempts, 1)
+    if claim is not None and claim.process.is_here:
+        return not claim.process.runs
+    return not await_proof(directory) and (claim is None or not is_opening(directory, 1, claim))
+
+
+def remove_orphaned(directory: RunDirectory) -> None:
+    """Remove a run directory that :func:`is_orphaned`, so that the run can begin."""
+    if is_orphaned(directory):
+        directory.remove()

@@ -1,10 +1,10 @@
 """The line between a supervisor and one worker: JSON messages both ways, and its end when the other side is gone.
 
-The worker says first ``{"ready": {…}}`` or ``{"invalid": [errors]}``, as :func:`hostcore.plugins.errors.as_content`
-writes them. The supervisor answers ``{"go": {}}``; later it
-may say ``{"stop": {"status": …, "reason": …, "requested_by": …}}``. A worker whose log cannot be written says
-``{"failed": {error}}``; one that only evaluates says that too, or ``{"evaluated": {…}}``. A worker whose line ends was
-left alone: it writes a checkpoint and stops.
+The worker sends first ``{"ready": {…}}`` or ``{"invalid": [errors]}``, as :func:`hostcore.plugins.errors.as_content`
+writes them. The supervisor answers ``{"go": {}}``, and later may send
+``{"stop": {"status": …, "reason": …, "requested_by": …}}``. A worker whose log cannot be written sends
+``{"failed": {error}}``; a worker that only evaluates sends that too, or ``{"evaluated": {…}}``. A worker whose line
+ends has lost its supervisor: it writes a checkpoint and stops.
 """
 
 import socket
@@ -45,7 +45,7 @@ class Channel:
             return  # the reader of this end sees the end of the line
 
     def receive(self, timeout_seconds: float | None = None, *, longest: int | None = None) -> tuple[str, Any]:
-        """The next message.
+        """Receive the next message.
 
         :param timeout_seconds: How long to wait for some of it; None for as long as it takes, 0 not at all.
         :param longest: How many bytes it may have, about, of one who is not known yet; None for any number.
@@ -75,7 +75,7 @@ class Channel:
         return kind, content
 
     def hang_up(self) -> None:
-        """Say nothing more, so that the other side's line ends; what it still says can be heard."""
+        """Send nothing more, so that the other side's line ends; its last messages can still be received."""
         with suppress(OSError):  # the other side is gone
             self._socket.shutdown(socket.SHUT_WR)
 

@@ -21,7 +21,7 @@ _KEYS: Final = (
 def with_conditions(
     before: Sequence[Mapping[str, Any]], *, attempt: int, environment: Mapping[str, Any], job: Mapping[str, Any]
 ) -> list[Mapping[str, Any]]:
-    """The conditions of all attempts, each entry from its attempt on, with those of one more.
+    """Return the conditions of all attempts, each entry from its attempt on, with those of one more.
 
     :param before: Those of earlier attempts, oldest first.
     :param environment: Versions and threads.
@@ -37,7 +37,7 @@ def with_conditions(
 def known_causes(
     found: Comparison, record: RunRecord, devices: Mapping[int, Sequence[str]], *, file: Path
 ) -> list[str]:
-    """Why an attempt may measure other values than the attempt before that it is compared with; empty: it should not.
+    """Return the causes that an attempt may measure other values than the earlier one; empty: there should be none.
 
     :param devices: Of each attempt, by rank.
     :param file: The record.
@@ -61,7 +61,7 @@ def known_causes(
 
 
 def _in_force(conditions: Any, attempt: int) -> Mapping[str, Any]:
-    """The entry of an attempt; empty in a record that has none."""
+    """Return the entry of an attempt; empty in a record that has none."""
     try:
         return next((one for one in reversed(conditions) if one["attempt"] <= attempt), {})
     except (TypeError, KeyError, AttributeError):  # a job may write what it likes into its record

@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 
 from hostcore.runs.directory import RunDirectory
-from hostcore.runs.documents import read_document, write_document
+from hostcore.runs.documents import CorruptDocument, construct, read_document, write_document
 from hostcore_hookspecs.errors import HostcoreError
 
 CONTRACT_VERSION = "v1"
@@ -38,7 +38,7 @@ class WorkerContract:
     samples_dir: str
     #: The rank's own event log, which the worker appends to.
     events_path: str
-    #: The folder of the run. Where a file does not say it, as version 1 began, it is the one of ``events_path``.
+    #: The folder of the run. In a file without it, as version 1 began, it is the one of ``events_path``.
     run_dir: str
     attempt: int = 1
     #: The newest attempt's number decides who may commit checkpoints: the folder of claims.
@@ -54,7 +54,7 @@ class WorkerContract:
     inputs: Mapping[str, str] = attrs.field(factory=dict)
     #: What the supervisor calls the GPUs that the worker sees: ``cuda:3`` for its ``cuda:0``. Empty: the same.
     devices: Sequence[str] = ()
-    #: Whether the job is only checked: the worker says what it found, and is ended.
+    #: Whether the job is only checked: the worker reports its findings, and is ended.
     only_check: bool = False
     #: The Python that the worker runs in, absolute; empty: the supervisor's.
     python: str = ""
@@ -68,7 +68,7 @@ class WorkerContract:
 
     @property
     def has_environment(self) -> bool:
-        """Whether the job has an environment of its own, which each machine has in a place of its own."""
+        """Return whether the job has an environment of its own, which each machine has in a place of its own."""
         return bool(self.python or self.programs_python)
 
     def write(self, path: Path) -> None:
@@ -95,13 +95,16 @@ class WorkerContract:
             )
         if "run_dir" not in found:
             found |= _around(found.get("events_path"))
-        return cls(**{field.name: _value(found, field, path) for field in attrs.fields(cls)})
+        try:
+            return construct(cls, found, file=path)
+        except CorruptDocument as error:
+            raise InvalidContract(error.message, pointer=error.pointer, file=str(path)) from None
 
 
 def artifact_folders(directory: RunDirectory, attempt: int) -> tuple[Path, Path]:
-    """Where an attempt wrote its checkpoints and its samples: its environment may have said so.
+    """Return the folders of an attempt's checkpoints and samples, which its environment may have set.
 
-    What lay in the run directory is looked for there, wherever that is now.
+    A folder inside the run directory is the one inside its present place.
     """
     try:
         contract = WorkerContract.read(directory.contract(attempt, 0))
@@ -116,37 +119,8 @@ def artifact_folders(directory: RunDirectory, attempt: int) -> tuple[Path, Path]
 
 
 def _around(events_path: Any) -> dict[str, str]:
-    """The folders of a run whose contract has the seven fields of version 1 alone: those around its event log."""
+    """Return the folders around the event log, for a contract with the seven fields of version 1 alone."""
     if not isinstance(events_path, str):
         return {}
     directory = RunDirectory(Path(events_path).parent)
     return {"run_dir": str(directory.path), "attempts_dir": str(directory.attempts)}
-
-
-def _value(found: dict[str, Any], field: "attrs.Attribute[Any]", path: Path) -> Any:
-    value = found.get(field.name, field.default)
-    if value is attrs.NOTHING:
-        raise InvalidContract(f"{field.name} is missing", pointer=f"/{field.name}", file=str(path))
-    if field.name == "inputs":
-        return _handles(found.get("inputs", {}), path)
-    if field.name == "devices":
-        return _devices(found.get("devices", []), path)
-    if type(value) is not field.type:
-        raise InvalidContract(
-            f"{field.name} must be {field.type.__name__ if field.type else ''}, not {value!r}",
-            pointer=f"/{field.name}",
-            file=str(path),
-        )
-    return value
-
-
-def _devices(value: Any, path: Path) -> tuple[str, ...]:
-    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        raise InvalidContract(f"devices must be a list of names, not {value!r}", pointer="/devices", file=str(path))
-    return tuple(value)
-
-
-def _handles(value: Any, path: Path) -> dict[str, str]:
-    if not isinstance(value, dict) or not all(isinstance(item, str) for item in value.values()):
-        raise InvalidContract(f"inputs must be paths by name, not {value!r}", pointer="/inputs", file=str(path))
-    return value

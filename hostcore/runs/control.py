@@ -40,9 +40,9 @@ def request_cancel(
 
 
 def read_cancel(directory: RunDirectory, attempt: int) -> CancelRequest | None:
-    """The request to end an attempt; None, at the price of one look, if there is none.
+    """Return the request to end an attempt; None, at the price of one system call, if there is none.
 
-    The file's presence is the request: one that was made by hand, and says nothing, counts as well.
+    The file's presence is the request: an empty one that was made by hand counts as well.
     """
     path = directory.cancel_request(attempt)
     try:

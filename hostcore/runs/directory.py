@@ -1,4 +1,4 @@
-"""Where everything of a run lies."""
+"""The files of a run, and the folders of all runs and of downloads."""
 
 import functools
 import os
@@ -18,18 +18,18 @@ CACHE_DIR_VARIABLE = "HOSTCORE_CACHE_DIR"
 
 
 def runs_dir() -> Path:
-    """The folder of all runs: ``HOSTCORE_RUNS_DIR``, or ``runs`` in the working directory; absolute."""
+    """Return the folder of all runs: ``HOSTCORE_RUNS_DIR``, or ``runs`` in the working directory; absolute."""
     return Path(os.environ.get(RUNS_DIR_VARIABLE) or "runs").absolute()
 
 
 def cache_dir() -> Path:
-    """The folder for downloads: ``HOSTCORE_CACHE_DIR``, or ``hostcore`` in the user's cache; absolute."""
+    """Return the folder for downloads: ``HOSTCORE_CACHE_DIR``, or ``hostcore`` in the user's cache; absolute."""
     chosen = os.environ.get(CACHE_DIR_VARIABLE)
     return Path(os.path.expanduser(chosen)).absolute() if chosen else user_cache() / "hostcore"  # noqa: PTH111
 
 
 def user_cache() -> Path:
-    """The user's folder for caches: ``XDG_CACHE_HOME``, or ``~/.cache``; absolute.
+    """Return the user's folder for caches: ``XDG_CACHE_HOME``, or ``~/.cache``; absolute.
 
     A temporary folder, with a warning, for a user without a home, as containers run with any uid.
     """
@@ -57,6 +57,16 @@ def _temporary_cache() -> Path:
     return folder
 
 
+class _Below:
+    """A path below the run directory, as an attribute of :class:`RunDirectory`."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, directory: "RunDirectory", _owner: type) -> Path:
+        return directory.path / self._name
+
+
 @attrs.frozen
 class RunDirectory:
     """``runs/<run_id>/``. Every file in it has one writer."""
@@ -64,118 +74,77 @@ class RunDirectory:
     #: Absolute.
     path: Path
 
+    #: The job as resolved, its plugins and its environment.
+    record = _Below("config/run.json")
+    #: The packages of the environment that was built for its workers (PEP 751), if the job has such an environment.
+    lock = _Below("config/pylock.toml")
+    #: The launch by a launcher, if the run was started apart from the terminal.
+    launch = _Below("config/launch.json")
+    #: The supervisor that runs it now.
+    lease = _Below("lease.json")
+    #: The folder of claims, one for each attempt.
+    attempts = _Below("attempts")
+    #: The folder of all logs.
+    logs = _Below("logs")
+    #: The merged event log.
+    events = _Below("logs/events.jsonl")
+    #: The folder of checkpoints and their commit records.
+    checkpoints = _Below("checkpoints")
+    #: The folder of generated samples.
+    samples = _Below("samples")
+    #: The loss curve.
+    loss_plot = _Below("plots/loss.png")
+    #: The end of the newest attempt.
+    result = _Below("result.json")
+    #: The folder of cursors: the place of each reporter in the event log.
+    cursors = _Below("cursors")
+    #: The ledger of uploads.
+    uploads = _Below("uploads.jsonl")
+    #: The folder of artifacts that wait for their upload and may have been pruned since.
+    spool = _Below("spool")
+
     @property
     def run_id(self) -> str:
         """The name of the folder."""
         return self.path.name
 
-    @property
-    def record(self) -> Path:
-        """The job as resolved, its plugins and its environment."""
-        return self.path / "config" / "run.json"
-
-    @property
-    def lock(self) -> Path:
-        """What the environment of its workers was built from (PEP 751), if the job has one that is built."""
-        return self.path / "config" / "pylock.toml"
-
     def read_lock(self) -> str | None:
-        """The text of :attr:`lock`; None if there is none."""
+        """Return the text of :attr:`lock`; None if there is none."""
         return self.lock.read_text(errors="replace") if self.lock.is_file() else None
 
     def contract(self, attempt: int, rank: int) -> Path:
-        """What a worker was started with."""
+        """Return the file that a worker is started with."""
         return self.path / "config" / f"contract.attempt-{attempt}.rank-{rank}.json"
 
-    @property
-    def launch(self) -> Path:
-        """How a launcher started the run, if it was started apart from the terminal."""
-        return self.path / "config" / "launch.json"
-
     def cancel_request(self, attempt: int) -> Path:
-        """The request that an attempt ends."""
+        """Return the file that requests the end of an attempt."""
         return self.path / "control" / f"cancel.attempt-{attempt}.json"
 
-    @property
-    def lease(self) -> Path:
-        """Who runs it now."""
-        return self.path / "lease.json"
-
-    @property
-    def attempts(self) -> Path:
-        """The folder of claims, one for each attempt."""
-        return self.path / "attempts"
-
-    @property
-    def logs(self) -> Path:
-        """The folder of all logs."""
-        return self.path / "logs"
-
-    @property
-    def events(self) -> Path:
-        """The merged event log."""
-        return self.logs / "events.jsonl"
-
     def rank_events(self, attempt: int, rank: int) -> Path:
-        """What a rank appended."""
+        """Return the log of a rank's own events."""
         return self.logs / f"rank-{rank}.attempt-{attempt}.jsonl"
 
     def rank_output(self, attempt: int, rank: int) -> Path:
-        """A rank's standard output and standard error."""
+        """Return the file of a rank's standard output and standard error."""
         return self.logs / f"rank-{rank}.attempt-{attempt}.log"
 
     def rank_hooks(self, attempt: int, rank: int) -> Path:
-        """The calls of a rank, if the run was started with ``--trace-hooks``."""
+        """Return the log of a rank's calls, if the run was started with ``--trace-hooks``."""
         return self.logs / f"hooks.rank-{rank}.attempt-{attempt}.log"
 
     def ranks(self, attempt: int) -> list[int]:
-        """The ranks that an attempt was started with, as its contracts say."""
+        """Return the ranks that an attempt was started with, by its contracts."""
         found = self.record.parent.glob(f"contract.attempt-{attempt}.rank-*.json")
         return sorted(int(rank) for path in found if (rank := path.stem.rpartition("-")[2]).isdecimal())
 
     @property
-    def checkpoints(self) -> Path:
-        """The folder of checkpoints and their commit records."""
-        return self.path / "checkpoints"
-
-    @property
-    def samples(self) -> Path:
-        """The folder of generated samples."""
-        return self.path / "samples"
-
-    @property
     def has_samples(self) -> bool:
-        """Whether there is a generated sample."""
+        """Return whether there is a generated sample."""
         return self.samples.is_dir() and any(self.samples.iterdir())
 
     @property
-    def loss_plot(self) -> Path:
-        """The loss curve."""
-        return self.path / "plots" / "loss.png"
-
-    @property
-    def result(self) -> Path:
-        """How the newest attempt ended."""
-        return self.path / "result.json"
-
-    @property
-    def cursors(self) -> Path:
-        """The folder of cursors: how far each reporter has come in the event log."""
-        return self.path / "cursors"
-
-    @property
-    def uploads(self) -> Path:
-        """The ledger of uploads: what has arrived where."""
-        return self.path / "uploads.jsonl"
-
-    @property
-    def spool(self) -> Path:
-        """The folder of what waits for its upload and may be gone from its own place by then."""
-        return self.path / "spool"
-
-    @property
     def is_free(self) -> bool:
-        """Whether a run can be made here: there is nothing, or a link to an empty folder (on a larger disk)."""
+        """Return whether a run can be made here: there is nothing, or a link to an empty folder (on a larger disk)."""
         if self.path.is_symlink():
             return self.path.is_dir() and not any(self.path.iterdir())
         return not self.path.exists()

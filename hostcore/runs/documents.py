@@ -1,10 +1,11 @@
-"""Small JSON documents that are there whole or not at all."""
+"""Small JSON documents, written atomically; and the attrs classes that they hold."""
 
 import os
 import threading
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, BinaryIO, Final, TypeVar, get_args
+from typing import Any, BinaryIO, Final, TypeVar, get_args, get_origin
 
 import attrs
 import orjson
@@ -72,7 +73,7 @@ def remove_torn(folder: Path) -> None:
 
 
 def lives(pid: int) -> bool:
-    """Whether there is a process of a number on this machine."""
+    """Return whether there is a process of a number on this machine."""
     try:
         os.kill(pid, 0)
     except OSError as error:
@@ -81,9 +82,9 @@ def lives(pid: int) -> bool:
 
 
 def read_document(path: Path, *, cut_texts: bool = False) -> dict[str, Any]:
-    """A JSON document.
+    """Read a JSON document.
 
-    :param cut_texts: Whether the texts of one that is too long are cut, so that the rest of it can be read.
+    :param cut_texts: Cut the texts of a document that is too long, so that the rest of it can be read.
     :raises FileNotFoundError: When there is none, or something that is no regular file.
     :raises CorruptDocument: When it is not a JSON object.
     :raises UnreadableDocument: When it is there and cannot be read.
@@ -110,7 +111,7 @@ def read_document(path: Path, *, cut_texts: bool = False) -> dict[str, Any]:
 
 
 def _cut(begin: bytes, rest: BinaryIO) -> bytes | None:
-    """A document with its texts cut; None if it is too long even so."""
+    """Return a document with its texts cut; None if it is too long even so."""
     cutter = TextCutter(_MOST)
     piece = begin
     while piece and cutter.record is not None:
@@ -120,26 +121,59 @@ def _cut(begin: bytes, rest: BinaryIO) -> bytes | None:
 
 
 def construct(cls: type[T], found: Any, *, file: Path) -> T:
-    """A value from what a document holds.
+    """Make an attrs class from what a document holds; classes inside it, and tuples of such, from what they hold.
 
-    Fields that this version does not know are passed over: a newer hostcore may have written them.
+    Fields that this version does not know are ignored: a newer hostcore may have written them.
 
-    :raises CorruptDocument: When a field is missing, or no number or text where there should be one.
+    :raises CorruptDocument: When a field is missing, or not of its type as far as that is one of plain JSON; the
+        ``pointer`` names the field.
     """
-    try:
-        fields = [field for field in attrs.fields(cls) if field.name in found]  # type: ignore[arg-type]
-        for field in fields:
-            if not _fits(found[field.name], field.type):
-                raise TypeError(f"{field.name} is {found[field.name]!r:.100}")
-        return cls(**{field.name: found[field.name] for field in fields})
-    except TypeError as error:
-        raise CorruptDocument(f"not a {cls.__name__}: {error}", file=str(file)) from error
+    if not isinstance(found, Mapping):
+        raise CorruptDocument(f"not a {cls.__name__}: {found!r:.100}", pointer="", file=str(file))
+    arguments = {}
+    for field in attrs.fields(cls):  # type: ignore[arg-type]
+        problem = "is missing" if field.default is attrs.NOTHING else None
+        if field.name in found:
+            try:
+                arguments[field.name] = _value(found[field.name], field.type, file)
+                continue
+            except TypeError:
+                problem = f"is {found[field.name]!r:.100}, not {_named(field.type)}"
+        if problem:
+            message = f"not a {cls.__name__}: {field.name} {problem}"
+            raise CorruptDocument(message, pointer=f"/{field.name}", file=str(file))
+    return cls(**arguments)
 
 
-def _fits(value: object, wanted: Any) -> bool:
-    """Whether a value is of a type, as far as that is one of plain JSON; of any other, everything is."""
-    wanted = get_args(wanted) if isinstance(wanted, UnionType) else (wanted,)
-    return not set(wanted) <= _PLAIN or type(value) in wanted or (type(value) is int and float in wanted)
+def _value(value: Any, wanted: Any, file: Path) -> Any:
+    """Return the value of a field.
+
+    :raises TypeError: When it is not of the type.
+    """
+    options = get_args(wanted) if isinstance(wanted, UnionType) else (wanted,)
+    if (cls := next(filter(attrs.has, options), None)) is not None:
+        is_made = isinstance(value, cls) or (value is None and NoneType in options)
+        return value if is_made else construct(cls, value, file=file)
+    items = get_args(wanted)
+    if get_origin(wanted) in (Sequence, tuple) and (attrs.has(items[0]) or items[0] is str):
+        if not isinstance(value, list | tuple):
+            raise TypeError
+        return tuple(_value(one, items[0], file) for one in value)
+    if items == (str, str):
+        return {key: _value(one, str, file) for key, one in _require_object(value).items()}
+    if set(options) <= _PLAIN and type(value) not in options and not (type(value) is int and float in options):
+        raise TypeError
+    return value
+
+
+def _require_object(value: Any) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise TypeError
+    return value
+
+
+def _named(wanted: Any) -> str:
+    return wanted.__name__ if isinstance(wanted, type) and not get_args(wanted) else str(wanted)
 
 
 _PLAIN: Final = frozenset({str, int, float, bool, NoneType})

@@ -20,7 +20,7 @@ class AmbiguousRun(HostcoreError):
 
 
 def find_run(name: str, runs: Path) -> RunDirectory:
-    """The directory of the run that a name means.
+    """Return the directory of the run that a name means.
 
     :param name: A run_id, which wins; or the beginning of exactly one; or the path of a run directory.
     :param runs: The folder of all runs; may be missing.
@@ -49,7 +49,7 @@ def find_run(name: str, runs: Path) -> RunDirectory:
 
 
 def ambiguous(name: str, matches: Sequence[str]) -> str:
-    """What is said of a name that several runs begin with."""
+    """Return the message about a name that several runs begin with."""
     shown = ", ".join(matches[:_MOST_NAMED]) + (", …" if len(matches) > _MOST_NAMED else "")
     return f"{len(matches)} runs begin with {name!r}: {shown}"
 

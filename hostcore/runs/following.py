@@ -12,20 +12,20 @@ from hostcore.runs.summary import RunSummary, summarize
 
 T = TypeVar("T")
 
-#: Between two looks at a run. Short enough to seem immediate, long enough to cost nothing.
+#: Between two polls of a run. Short enough to seem immediate, long enough to cost nothing.
 _LOOK_SECONDS: Final = 0.2
 #: A supervisor begins its next attempt so long after a failed one at the latest.
 _RESTART_MS: Final = 75_000
 
 
 def is_over(directory: RunDirectory) -> bool:
-    """Whether nothing will happen to a run any more unless it is started again: it has ended, or it is lost."""
+    """Return whether a run has ended or is lost, so that nothing happens to it unless it is started again."""
     summary = summarize(directory)
     return summary.status not in ALIVE and not _may_restart(directory, summary)
 
 
 def _may_restart(directory: RunDirectory, summary: RunSummary) -> bool:
-    """Whether the supervisor of a failed attempt still lives, and may begin another (``max_restarts``)."""
+    """Return whether the supervisor of a failed attempt still lives, and may begin another (``max_restarts``)."""
     if summary.status != "failed" or summary.ended_ms is None or time.time() * 1000 - summary.ended_ms > _RESTART_MS:
         return False
     claim = read_claim(directory.attempts, summary.attempt)
@@ -34,10 +34,10 @@ def _may_restart(directory: RunDirectory, summary: RunSummary) -> bool:
 
 
 def follow(read: Callable[[], Iterable[T]], *, is_over: Callable[[], bool], wait: Callable[[], None]) -> Iterator[T]:
-    """What a run writes, until it is over and everything was read.
+    """Yield the output of a run, until it is over and everything was read.
 
-    :param read: Gives what is new.
-    :param is_over: Asked before each reading: what was written before the end is read after it was seen.
+    :param read: Returns the new output.
+    :param is_over: Called before each reading: output from before the end is read after the end was seen.
     :param wait: Called between two readings.
     """
     while True:
@@ -49,5 +49,5 @@ def follow(read: Callable[[], Iterable[T]], *, is_over: Callable[[], bool], wait
 
 
 def wait() -> None:
-    """Wait for the next look."""
+    """Wait until the next poll."""
     time.sleep(_LOOK_SECONDS)

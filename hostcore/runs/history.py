@@ -1,4 +1,4 @@
-"""The history of a run: what its event log says of its attempts, its metrics and its pace."""
+"""The history of a run by its event log: its attempts, its metrics and its pace."""
 
 import sys
 from collections import deque
@@ -11,48 +11,42 @@ from hostcore.events.codec import CorruptLog, decode_event
 from hostcore.events.kinds import KINDS, MEASURED, PACED, Kind
 from hostcore.events.reader import LONGEST_RECORD, GrowingLog, name_of
 from hostcore.runs.attempts import claimed_attempts, newest_attempt, read_claim
-from hostcore.runs.best import BestValue
 from hostcore.runs.directory import RunDirectory
-from hostcore.runs.logged_warnings import LoggedWarnings, is_repeated
-from hostcore.runs.nonfinite import NonfiniteMetrics
+from hostcore.runs.findings import Findings
 from hostcore.runs.result import RunWarning
 from hostcore_hookspecs.errors import RunError
 from hostcore_hookspecs.events import ENDS, Event, Metrics, RunFailed, RunSubmitted, Test, TrainerRestored, Validation
 
-#: So many of the newest signs of progress tell how fast a run is.
+#: So many of the newest signs of progress give the pace of a run.
 _RECENT: Final = 50
-#: The newest attempts that are told of.
+#: The newest attempts that are listed.
 _MOST_ATTEMPTS: Final = 10_000
-#: What is kept of the life of a run, in bytes of the log: more than any run tells.
+#: Lines about the life of a run that are kept, in bytes: more than any run has.
 _MOST_KEPT: Final = 64 << 20
-#: What an event says that measured finite values alone, as it is written.
-_ALL_FINITE: Final = b'"nonfinite":[]'
-#: What the event of a checkpoint says that is kept for a value.
-_BEST: Final = b'"best":{"'
 _LIFE: Final = frozenset(name for name, kind in KINDS.items() if kind in (Kind.BEGIN, Kind.END))
 
 
 @attrs.frozen(kw_only=True)
 class AttemptHistory:
-    """One start of a run, and what became of it."""
+    """One start of a run, and its end."""
 
     attempt: int
     #: ``succeeded``, ``failed``, ``cancelled``, ``preempted``; without an end in the log, ``running`` or ``lost``.
     status: str
     #: Milliseconds since 1970; None if that is not known.
     started_ms: int | None
-    #: None while it runs; of a lost one, when it was heard of last.
+    #: None while it runs; the last sign of life of a lost one.
     ended_ms: int | None
     #: Finished steps when it began to train; None if it never did.
     first_step: int | None
-    #: Finished steps when it was heard of last.
+    #: Finished steps at its last sign of life.
     last_step: int | None
     #: Why it ended before its last step, if it did.
     reason: str | None
     error: RunError | None
 
     def seconds(self, now: int) -> float | None:
-        """How long it took, or has been going on; None if that is not known.
+        """Return its duration, so far or in all; None if that is not known.
 
         :param now: Milliseconds since 1970.
         """
@@ -65,10 +59,10 @@ class AttemptHistory:
 
 
 class History:
-    """What the event log of a run says, as far as it was read. Lines that change nothing are not decoded.
+    """The event log of a run, as far as it was read. Lines that change nothing are not decoded.
 
     :param directory: The run's; its log may not exist yet.
-    :param most: What one reading takes in, in bytes, or a line more; what is left is for the next.
+    :param most: Bytes that one reading takes in, or a line more; the next one continues there.
     """
 
     def __init__(self, directory: RunDirectory, *, most: int = sys.maxsize) -> None:
@@ -76,19 +70,17 @@ class History:
         self._log = GrowingLog(directory.events)
         self._most = most
         self._kept = 0
-        #: What tells the story of each attempt: the events of its life, and the last sign of progress before each.
-        self._told: dict[int, list[Event]] = {}
+        #: By attempt: the events of its life, and the last sign of progress before each.
+        self._life: dict[int, list[Event]] = {}
         #: The newest signs of progress of the newest attempt.
         self._pace: deque[bytes] = deque(maxlen=_RECENT)
         #: The newest line of every event that measures.
         self._measured: dict[str, bytes] = {}
-        self._nonfinite = NonfiniteMetrics()
-        self._logged = LoggedWarnings()
-        self._best = BestValue()
+        self._findings = Findings()
 
     @property
     def offset(self) -> int:
-        """How far the log was read, in bytes."""
+        """The place behind the last line that was read, in bytes."""
         return self._log.offset
 
     def read_on(self) -> None:
@@ -99,40 +91,31 @@ class History:
         until = self._log.offset + self._most
         for line in self._log.records(longest=LONGEST_RECORD):
             name = name_of(line)
-            if name == "trainer_restored":
+            if name == "trainer_restored" or name in MEASURED:
                 self._measured[name] = line
-            elif name in MEASURED:
-                self._measured[name] = line
-                if name == "validation" or self._nonfinite.has_open or _ALL_FINITE not in line:
-                    self._note(decode_event(line))
+            if self._findings.concerns(name, line):
+                self._findings.note(decode_event(line))
             if name in PACED:
                 self._pace.append(line)
             elif name in _LIFE:
                 for event in (*self._newest_progress(), decode_event(line)):
-                    self._told.setdefault(event.attempt, []).append(event)
+                    self._life.setdefault(event.attempt, []).append(event)
                     self._kept += len(line)
-                self._note(event)
                 if self._kept > _MOST_KEPT:
                     message = f"more than {_MOST_KEPT:,} bytes say how it began and ended"
                     raise CorruptLog(message, file=str(self._log.path))
                 if name == "run_submitted":
                     self._pace.clear()
-            elif (name == "warning" and is_repeated(line)) or (name == "checkpoint_saved" and _BEST in line):
-                self._note(decode_event(line))
             if self._log.offset >= until:
                 return
-
-    def _note(self, event: Event) -> None:
-        for one in (self._nonfinite, self._logged, self._best):
-            one.note(event)
 
     def _newest_progress(self) -> list[Event]:
         return [decode_event(self._pace[-1])] if self._pace else []
 
     @property
     def status_events(self) -> Iterator[Event]:
-        """The events that say where the newest attempt stands and how fast it goes, in their order."""
-        life = [event for event in self._told.get(max(self._told, default=0), []) if event.name in _LIFE]
+        """The events about the position and the pace of the newest attempt, in their order."""
+        life = [event for event in self._life.get(max(self._life, default=0), []) if event.name in _LIFE]
         yield from (event for event in life if event.name not in ENDS)
         yield from map(decode_event, self._pace)
         yield from (event for event in life if event.name in ENDS)
@@ -141,7 +124,7 @@ class History:
     def devices(self) -> Sequence[str]:
         """Those of the newest attempt, by rank; empty if it never came so far."""
         newest = newest_attempt(self._attempts)
-        submitted = [event.payload for event in self._told.get(newest, []) if isinstance(event.payload, RunSubmitted)]
+        submitted = [event.payload for event in self._life.get(newest, []) if isinstance(event.payload, RunSubmitted)]
         return submitted[-1].devices if submitted else ()
 
     @property
@@ -156,39 +139,39 @@ class History:
 
     @property
     def warnings(self) -> list[RunWarning]:
-        """What the user should know of the run, as far as the log was read."""
-        return [*self._nonfinite.warnings(), *self._logged.warnings()]
+        """The warnings that the user should know, as far as the log was read."""
+        return self._findings.warnings
 
     @property
     def best(self) -> dict[str, Any] | None:
-        """See :class:`BestValue`; as far as the log was read."""
-        return self._best.value
+        """See :attr:`Findings.best`; as far as the log was read."""
+        return self._findings.best
 
     def attempts(self, *, running: bool, seen_ms: int | None = None) -> list[AttemptHistory]:
-        """All attempts, oldest first: those that were claimed or that the log names, with what it says of them.
+        """Return all attempts, oldest first: those that were claimed or that the log names.
 
-        :param running: Whether the newest one runs now.
+        :param running: The newest one runs now.
         :param seen_ms: The newest one's end or last sign of life, where the run directory has it.
         """
-        begun = sorted({*claimed_attempts(self._attempts), *self._told})[-_MOST_ATTEMPTS:]
+        begun = sorted({*claimed_attempts(self._attempts), *self._life})[-_MOST_ATTEMPTS:]
         found = [self._account(number, runs=running and number == begun[-1]) for number in begun]
         if found and seen_ms is not None and found[-1].status != "running":
             found[-1] = attrs.evolve(found[-1], ended_ms=seen_ms)
         return found
 
     def _account(self, number: int, *, runs: bool) -> AttemptHistory:
-        told = [*self._told.get(number, []), *(event for event in self._newest_progress() if event.attempt == number)]
+        life = [*self._life.get(number, []), *(event for event in self._newest_progress() if event.attempt == number)]
         claim = read_claim(self._attempts, number)
-        end = next((event for event in reversed(told) if event.name in ENDS), None)
-        last = end or (told[-1] if told else None)
+        end = next((event for event in reversed(life) if event.name in ENDS), None)
+        last = end or (life[-1] if life else None)
         seen_ms = last.time_ms if last else None
-        steps = [event.step for event in told if event.step is not None]
+        steps = [event.step for event in life if event.step is not None]
         return AttemptHistory(
             attempt=number,
             status=end.name.removeprefix("run_") if end else "running" if runs else "lost",
-            started_ms=claim.started_ms if claim else told[0].time_ms if told else None,
+            started_ms=claim.started_ms if claim else life[0].time_ms if life else None,
             ended_ms=None if runs and not end else seen_ms,
-            first_step=next((event.step for event in told if event.name == "run_started"), None),
+            first_step=next((event.step for event in life if event.name == "run_started"), None),
             last_step=max(steps, default=None),
             reason=getattr(end.payload, "reason", None) if end else None,
             error=end.payload.error if end and isinstance(end.payload, RunFailed) else None,
@@ -196,7 +179,7 @@ class History:
 
 
 def total_seconds(attempts: Sequence[AttemptHistory], now: int) -> float:
-    """The time of all attempts together, as far as it is known.
+    """Return the time of all attempts together, as far as it is known.
 
     :param now: Milliseconds since 1970.
     """

@@ -1,23 +1,36 @@
-"""``config/launch.json``: a supervisor that was started apart from the terminal, and may not have begun yet."""
+"""``config/launch.json``: a supervisor that a launcher has started, which may not have begun yet.
+
+Of a run that executes where its directory is not visible, the launcher alone knows the status. The last status of a
+launch that has ended is kept in ``config/launch.ended.json``, since engines forget ended jobs.
+"""
 
 import math
+import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import attrs
 
 from hostcore.job.names import is_builtin
 from hostcore.runs.attempts import newest_attempt
 from hostcore.runs.directory import RunDirectory
-from hostcore.runs.documents import construct, read_document, write_document
+from hostcore.runs.documents import CorruptDocument, UnreadableDocument, construct, read_document, write_document
 from hostcore.runs.record import RunRecord
+from hostcore.runs.statuses import ALIVE
 from hostcore_builtin_plugins.processes import seconds_since_change
 from hostcore_hookspecs.errors import HostcoreError
-from hostcore_hookspecs.launcher import LaunchHandle
+from hostcore_hookspecs.launcher import LaunchHandle, LaunchStatus
 
-#: How long a local supervisor may take to begin where its process cannot be looked up, in seconds.
-_UNSEEN_SECONDS = 60.0
+#: Time for a launch to get its handle, and for a local supervisor whose process cannot be looked up to begin.
+_LAUNCHING_SECONDS: Final = 60.0
+#: A follower polls several times a second; the engine is not polled as often.
+_FRESH_SECONDS: Final = 3.0
+_ENDS: Final = ("succeeded", "failed", "cancelled", "preempted")
+
+#: By launch: the time of the last poll of its launcher, and the status.
+_polled: dict[tuple[Path, str], tuple[float, LaunchStatus]] = {}
 
 
 @attrs.frozen(kw_only=True)
@@ -30,11 +43,11 @@ class Launch:
     submitted_ms: int
     #: The same for every try to launch it; see :class:`hostcore_hookspecs.LaunchContext`.
     launch_id: str = ""
-    #: Whether what is launched sees this directory. If not, the launcher alone knows how it goes.
+    #: Whether the launched process sees this directory. If not, the launcher alone knows the status.
     sees_run_dir: bool = True
-    #: What the launcher gave; None until it has.
+    #: The launcher's handle; None until there is one.
     handle: LaunchHandle | None = None
-    #: What a service has recorded of the job, for itself: it finds the run again by this.
+    #: The record of a service about the job, by which it finds the run again.
     recorded: Mapping[str, Any] | None = None
 
     def write(self, path: Path) -> None:
@@ -43,16 +56,14 @@ class Launch:
 
     @classmethod
     def read(cls, path: Path) -> "Launch | None":
-        """The newest launch of a run; None if it was never started apart.
+        """Read the newest launch of a run; None if it was never started apart.
 
         :raises CorruptDocument: When the file is not a launch.
         """
         try:
-            found: dict[str, Any] = read_document(path)
+            return construct(cls, read_document(path), file=path)
         except FileNotFoundError:
             return None
-        handle = construct(LaunchHandle, found["handle"], file=path) if found.get("handle") else None
-        return construct(cls, {**found, "handle": handle}, file=path)
 
 
 def launch_seconds(directory: RunDirectory) -> float:
@@ -64,35 +75,80 @@ def launch_seconds(directory: RunDirectory) -> float:
 
 
 def awaited_launch(directory: RunDirectory) -> Launch | None:
-    """The launch whose attempt has not begun; None if there is none, or its supervisor has come."""
+    """Return the launch whose attempt has not begun; None if there is none, or its supervisor has begun."""
     launch = Launch.read(directory.launch)
     return launch if launch and launch.attempt > newest_attempt(directory.attempts) else None
 
 
 def launched_is_gone(directory: RunDirectory) -> bool:
-    """Whether a run waits for a supervisor that died before it began, and that will never come.
+    """Return whether a run waits for a supervisor that died before it began.
 
-    Asks the launcher. False for a run without an awaited launch, and where the launcher cannot tell.
+    Polls the launcher. False for a run without an awaited launch, and while the launcher does not know.
     """
     launch = awaited_launch(directory)
-    if launch is None or _may_come(launch, directory):
+    if launch is None or _may_begin(launch, directory):
         return False
-    return awaited_launch(directory) == launch  # it may have begun, and even ended, while the launcher was asked
+    return awaited_launch(directory) == launch  # it may have begun, and even ended, while the launcher was polled
 
 
-def _may_come(launch: Launch, directory: RunDirectory) -> bool:
-    # Not imported for a run without an awaited launch: `hostcore list` stays quick.
+def _may_begin(launch: Launch, directory: RunDirectory) -> bool:
+    just_submitted = launch_seconds(directory) < _LAUNCHING_SECONDS
+    if launch.handle is None:
+        return just_submitted  # the submitting process has not written the handle yet, or has died
+    try:
+        return _poll(directory, launch.handle).status in ALIVE
+    except HostcoreError:
+        # It was started from another machine, most likely. A local supervisor needs seconds; a queue may take days.
+        return just_submitted or not is_builtin(RunRecord.read(directory.record).spec().launcher.use, "local")
+
+
+def launcher_status(directory: RunDirectory, launch: Launch, *, begun: bool) -> LaunchStatus:
+    """Return the status of a launch by its launcher.
+
+    :param begun: An attempt of this launch is known: it counts as running while the launcher does not know.
+    """
+    ended = _ended_status(directory, launch)
+    if ended is not None:
+        return ended
+    if launch.handle is None:
+        launching = launch_seconds(directory) < _LAUNCHING_SECONDS
+        return LaunchStatus(status="submitted" if launching else "lost", message="it was never launched")
+    key, now = (directory.path, launch.launch_id), time.monotonic()
+    polled_at, status = _polled.get(key, (float("-inf"), None))
+    if status is None or now - polled_at > _FRESH_SECONDS:
+        try:
+            status = _poll(directory, launch.handle)
+        except HostcoreError as error:
+            status = LaunchStatus(status="running" if begun else "submitted", message=f"its launcher: {error.message}")
+        _polled[key] = (time.monotonic(), status)
+    if status.status in _ENDS:
+        with suppress(OSError):  # the reader may lack the right to write; the run's owner will keep it
+            write_document(_ended(directory), {"launch_id": launch.launch_id, **attrs.asdict(status)})
+    return status
+
+
+def has_ended(directory: RunDirectory, launch: Launch) -> bool:
+    """Return whether the launcher has reported the end of a launch."""
+    return _ended_status(directory, launch) is not None
+
+
+def _ended(directory: RunDirectory) -> Path:
+    return directory.launch.with_name("launch.ended.json")
+
+
+def _ended_status(directory: RunDirectory, launch: Launch) -> LaunchStatus | None:
+    """Return the status that a launch ended with; None if that was not reported."""
+    path = _ended(directory)
+    try:
+        found = read_document(path)
+        return construct(LaunchStatus, found, file=path) if found.get("launch_id") == launch.launch_id else None
+    except (FileNotFoundError, CorruptDocument, UnreadableDocument):
+        return None
+
+
+def _poll(directory: RunDirectory, handle: LaunchHandle) -> LaunchStatus:
+    # Not imported for a run without a launch: `hostcore list` stays quick.
     from hostcore.plugins.installed import discover
     from hostcore.plugins.launching import launcher_of
 
-    just_submitted = launch_seconds(directory) < _UNSEEN_SECONDS
-    if launch.handle is None:
-        return just_submitted  # the submitting process has not written the handle yet, or has died
-    record = RunRecord.read(directory.record)
-    spec = record.spec()
-    try:
-        status = launcher_of(spec, discover()).poll(launch.handle)
-    except HostcoreError:
-        # It was started from another machine, most likely. A local supervisor needs seconds; a queue may take days.
-        return just_submitted or not is_builtin(spec.launcher.use, "local")
-    return status.status in ("submitted", "running")
+    return launcher_of(RunRecord.read(directory.record).spec(), discover()).poll(handle)

@@ -15,29 +15,28 @@ from hostcore.runs.documents import (
     read_document,
     write_document,
 )
-from hostcore_builtin_plugins.processes import boot_id, pid_namespace, shares_pids
+from hostcore_builtin_plugins.processes import boot_id, pid_namespace, proc_stat, shares_pids
 
 RENEW_SECONDS = 5.0
 
 
 def _start_time(pid: int) -> int | None:
-    """When a process started, in clock ticks since boot; 0 if that is not known.
+    """Return the start of a process in clock ticks since boot; 0 if that is not known.
 
     None if it does not run; a zombie does not.
     """
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
+        state, _, ticks = proc_stat(pid)
     except ProcessLookupError:  # it ended between the opening and the reading
         return None
     except FileNotFoundError:  # without /proc, or where it hides the processes of others, existence has to do
         return 0 if lives(pid) else None
-    state, *fields = stat.rpartition(")")[2].split()
-    return None if state in "ZX" else int(fields[18])
+    return None if state in "ZX" else ticks
 
 
 @attrs.frozen(kw_only=True)
 class ProcessIdentity:
-    """A process, told apart from a later one with the same number."""
+    """A process, distinguished from a later one with the same number."""
 
     host: str
     boot_id: str
@@ -49,7 +48,7 @@ class ProcessIdentity:
 
     @classmethod
     def current(cls) -> "ProcessIdentity":
-        """The process that asks."""
+        """Return the identity of this process."""
         pid = os.getpid()
         return cls(
             host=socket.gethostname(),
@@ -91,10 +90,8 @@ class Lease:
 
     @classmethod
     def read(cls, path: Path) -> "Lease | None":
-        """The lease of a run; None if it has none, or if the file says nothing: a lease is advice."""
+        """Read the lease of a run; None if it has none, or a damaged one: a lease is advice."""
         try:
-            found = read_document(path)
-            process = construct(ProcessIdentity, found.get("process") or {}, file=path)
-            return construct(cls, {**found, "process": process}, file=path)
+            return construct(cls, read_document(path), file=path)
         except (FileNotFoundError, CorruptDocument, UnreadableDocument):
             return None

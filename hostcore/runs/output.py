@@ -1,4 +1,4 @@
-"""What the workers of a run printed, read back and while it grows."""
+"""Output of the workers of a run, read back and while it grows."""
 
 from collections.abc import Iterator
 
@@ -15,7 +15,7 @@ class UnknownPart(HostcoreError):
 
 
 class RankOutput:
-    """What the workers of a rank printed: of one attempt, or of the newest and those that begin meanwhile.
+    """Output of the workers of a rank: of one attempt, or of the newest and those that begin meanwhile.
 
     :param only: This attempt alone.
     :param begin: Where to read on: an attempt, and a place in its output in bytes; at the beginning of the newest one's
@@ -41,7 +41,7 @@ class RankOutput:
         return self._attempt, self._log.offset
 
     def read(self, *, longest: int = -1) -> Iterator[bytes]:
-        """The lines that were added since the last time.
+        """Yield the lines that were added since the last time.
 
         :param longest: See :meth:`GrowingLog.read`.
         """
@@ -56,12 +56,12 @@ class RankOutput:
                 yield rest + b"\n"
 
     def rest(self) -> bytes:
-        """A last line without an end."""
+        """Return a last line without an end."""
         return self._log.rest()
 
 
 def require_attempt(directory: RunDirectory, attempt: int | None) -> None:
-    """See that a run has had an attempt.
+    """Require that a run has had an attempt.
 
     :raises UnknownPart: When it has not.
     """
@@ -76,7 +76,7 @@ def require_attempt(directory: RunDirectory, attempt: int | None) -> None:
 
 
 def require_rank(directory: RunDirectory, attempt: int | None, rank: int | None) -> None:
-    """See that an attempt has a rank; the newest attempt if none is given. Every one is taken to have rank 0.
+    """Require that an attempt has a rank; the newest attempt if none is given. Every one is taken to have rank 0.
 
     :raises UnknownPart: When it has not.
     """

@@ -17,7 +17,7 @@ SCHEMA = "hostcore.run/1"
 
 @attrs.frozen(kw_only=True)
 class RunRecord:
-    """What a run is. Rewritten by each attempt's supervisor, since a longer run may be asked for."""
+    """The record of a run, rewritten by each attempt's supervisor, since a longer run may be asked for."""
 
     #: The job with all defaults filled in; loads back as a job.
     job: Mapping[str, Any]
@@ -55,7 +55,7 @@ class RunRecord:
         return {**self.job, **(self.brought or {})}
 
     def spec(self, *, world_size: int | None = None, with_data: bool = False) -> "JobSpec":
-        """The job that the run was made for.
+        """Load the job that the run was made for.
 
         :param world_size: Ranks, where they are known. None: those of the newest attempt, or, before the first, what
             the job asks for.

@@ -1,4 +1,4 @@
-"""How a run ended: ``result.json``, and what ``hostcore.run`` returns."""
+"""The end of a run: ``result.json``, which is also the value of ``hostcore.run``."""
 
 import html
 from collections.abc import Mapping, Sequence
@@ -8,7 +8,7 @@ from typing import Any, Final
 import attrs
 
 from hostcore.events.bounds import bounded_record
-from hostcore.runs.documents import CorruptDocument, construct, read_document, write_document
+from hostcore.runs.documents import construct, read_document, write_document
 from hostcore_builtin_plugins.control_characters import visible
 from hostcore_hookspecs.errors import RunError
 
@@ -40,7 +40,7 @@ UNREPAIRABLE: Final = frozenset({NOT_DELIVERED, INEXACT_RESUME})
 
 @attrs.frozen(kw_only=True)
 class Left:
-    """What a reporter or an uploader had not delivered when the run was left. None of it is lost."""
+    """Undelivered events or artifacts of a reporter or an uploader at the end of a run. None of them is lost."""
 
     #: One line.
     message: str
@@ -72,7 +72,7 @@ class RunWarning:
 
 @attrs.frozen(kw_only=True)
 class RunResult:
-    """How an attempt ended."""
+    """The end of an attempt."""
 
     run_id: str
     #: ``succeeded``, ``failed``, ``cancelled`` or ``preempted``.
@@ -98,7 +98,7 @@ class RunResult:
     #: Milliseconds since 1970.
     started_ms: int
     ended_ms: int
-    #: What the user should know although the status does not say it.
+    #: Warnings that the user should know, whatever the status.
     warnings: Sequence[RunWarning] = ()
     #: Not part of ``result.json``: it can be delivered later.
     left: Sequence[Left] = attrs.field(default=(), eq=False)
@@ -110,7 +110,7 @@ class RunResult:
         return {**plain, "warnings": list(plain["warnings"])}
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: a table of what is known, and under it the traceback of a plugin's exception."""
+        """Return a table for a notebook, and under it the traceback of a plugin's exception."""
         error = self.error
         rows = {
             "status": self.status + (f": {self.reason}" if self.reason else ""),
@@ -134,18 +134,16 @@ class RunResult:
 
     @classmethod
     def read(cls, path: Path) -> "RunResult | None":
-        """The result of a run's newest ended attempt; None if none has ended.
+        """Read the result of a run's newest ended attempt; None if none has ended.
 
         Its texts are bounded, also where the version that wrote it has not bounded them.
 
         :raises CorruptDocument: When the file is not a result.
         """
         try:
-            found = bounded_record(read_document(path, cut_texts=True))
+            return construct(cls, bounded_record(read_document(path, cut_texts=True)), file=path)
         except FileNotFoundError:
             return None
-        error = construct(RunError, found["error"], file=path) if found.get("error") else None
-        return construct(cls, {**found, "error": error, "warnings": _warnings(found, path)}, file=path)
 
 
 def _number(value: float | None) -> str:
@@ -155,11 +153,3 @@ def _number(value: float | None) -> str:
 def _html(text: str) -> str:
     """Text of jobs and plugins as HTML that cannot do anything."""
     return html.escape(visible(text)).replace("\n", "<br>")
-
-
-def _warnings(found: Mapping[str, Any], path: Path) -> Sequence[RunWarning]:
-    """Those of a document; there are none in that of an earlier version."""
-    listed = found.get("warnings", [])
-    if not isinstance(listed, list) or not all(isinstance(one, dict) for one in listed):
-        raise CorruptDocument(f"not a RunResult: warnings is {listed!r:.100}", file=str(path))
-    return tuple(construct(RunWarning, one, file=path) for one in listed)

@@ -37,7 +37,7 @@ _MOST_VALUES: Final = 100_000
 
 @lru_cache(maxsize=4096)
 def is_compared(metric: str) -> bool:
-    """Return whether a metric depends on the training alone, as far as its name says."""
+    """Return whether a metric depends on the training alone, as far as its name shows."""
     return TIMED.isdisjoint(word.lower() for word in _WORD.findall(metric))
 
 
@@ -94,7 +94,7 @@ class Retrained:
         self._broken_at: int | None = None
 
     def note(self, event: Mapping[str, Any]) -> None:
-        """Take in an event, as its line has it."""
+        """Record an event, as its line has it."""
         name, step, attempt = event["event"], event["step"] or 0, event["attempt"]
         if name in _MEASURED:
             if self._broken_at is None:

@@ -1,8 +1,8 @@
-"""What can become of a run."""
+"""Statuses of a run."""
 
 from typing import Final
 
 #: In the order of its life. ``submitted``: recorded, but no attempt has begun.
 STATUSES: Final = ("submitted", "running", "succeeded", "failed", "cancelled", "preempted", "lost")
-#: What may still become something else by itself.
+#: Statuses that may change by themselves.
 ALIVE: Final = frozenset({"submitted", "running"})

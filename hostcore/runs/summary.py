@@ -1,13 +1,13 @@
 """Runs as ``hostcore list`` and ``hostcore status`` show them: derived from their directories, nothing else is kept."""
 
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import attrs
+import orjson
 
-from hostcore.runs.attempts import Claim, is_held, newest_attempt, read_claim
+from hostcore.runs.attempts import Claim, is_held, is_opening, newest_attempt, read_claim
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.documents import CorruptDocument, UnreadableDocument
 from hostcore.runs.lease import Lease
@@ -15,7 +15,6 @@ from hostcore.runs.record import RunRecord
 from hostcore.runs.result import EXIT_CODES, FAILED, RunResult
 from hostcore.runs.statuses import ALIVE
 from hostcore.runs.used import Used, used_by
-from hostcore_builtin_plugins.processes import seconds_since_change
 from hostcore_hookspecs.errors import HostcoreError, RunError
 
 if TYPE_CHECKING:
@@ -24,8 +23,8 @@ if TYPE_CHECKING:
 
 A = TypeVar("A")
 
-#: An attempt is claimed a moment before its lease is written; for so long its claim stands for the lease.
-_OPENING_MS = 10_000
+#: Of the end of an event log, to find the newest step in.
+_TAIL_BYTES: Final = 1 << 16
 
 
 class UnknownRun(HostcoreError):
@@ -44,7 +43,7 @@ class RunSummary:
     trainer: str
     #: Finished steps, over all attempts; while it runs, as of its last sign of life.
     step: int
-    #: Steps it will have when it ends, whether the job says so in steps or in epochs. 0: not known.
+    #: Steps at its end, whether the job gives them in steps or in epochs. 0: not known.
     max_steps: int
     #: The newest; 0 before the first.
     attempt: int
@@ -56,7 +55,7 @@ class RunSummary:
     started_ms: int | None = attrs.field(default=None, metadata={"json": False})
     #: The newest attempt's end or, without one, its last sign of life; None if there was none.
     seen_ms: int | None = attrs.field(default=None, metadata={"json": False})
-    #: What its attempts used, as far as that is recorded, oldest first.
+    #: The plugins and data of its attempts, as far as they are recorded, oldest first.
     used: Sequence[Used] = attrs.field(default=(), metadata={"json": False})
 
     def as_dict(self) -> dict[str, Any]:
@@ -64,11 +63,11 @@ class RunSummary:
         return attrs.asdict(self, filter=lambda field, _: field.metadata.get("json", True))
 
     def is_of(self, trainer: str | None) -> bool:
-        """Whether it is a run of a trainer, whose distribution may be left out; None: of any."""
+        """Return whether it is a run of a trainer, whose distribution may be left out; None: of any."""
         return trainer is None or trainer in (self.trainer, self.trainer.rpartition("/")[2])
 
     def seconds(self, now: int) -> float | None:
-        """How long the newest attempt has taken, or has been going on; None if that is not known.
+        """Return the duration of the newest attempt, so far or in all; None if that is not known.
 
         :param now: Milliseconds since 1970.
         """
@@ -77,10 +76,10 @@ class RunSummary:
 
 
 def unrecorded(summary: RunSummary, *, told: str, ended_ms: int) -> RunResult:
-    """How a run ended that wrote no result of it, or none that is seen here.
+    """Make the result of a run that wrote none, or none that is visible here.
 
     :param summary: Of the run; over.
-    :param told: Why it ended so, as far as that is known; may be empty.
+    :param told: The reason of its end, as far as that is known; may be empty.
     :param ended_ms: Milliseconds since 1970.
     """
     failed = summary.status in ("failed", "lost")
@@ -100,7 +99,7 @@ def unrecorded(summary: RunSummary, *, told: str, ended_ms: int) -> RunResult:
 
 
 def known_record(directory: RunDirectory) -> RunRecord:
-    """The record of a run.
+    """Return the record of a run.
 
     :raises UnknownRun: When there is none: the folder is no run, or its start was taken back.
     """
@@ -114,46 +113,71 @@ def known_record(directory: RunDirectory) -> RunRecord:
         ) from error
 
 
+@attrs.frozen(kw_only=True)
+class _State:
+    """The state of a run's newest attempt, by the files that are visible here."""
+
+    status: str
+    attempt: int
+    claim: Claim | None
+    #: The result of this attempt, once it has ended.
+    ended: RunResult | None
+    #: Finished steps, and the time of the last sign of life, while there is no result.
+    step: int
+    seen_ms: int | None
+
+
 def summarize(directory: RunDirectory, *, told: "LaunchStatus | None" = None) -> RunSummary:
-    """The summary of a run.
+    """Summarize a run.
 
-    A run is running while its supervisor lives; a run whose supervisor died without a result is lost. Of one that goes
-    on where this directory is not seen, its launcher tells.
+    A run is running while its supervisor lives; a run whose supervisor died without a result is lost. The status of a
+    run that executes where this directory is not visible is that of its launcher.
 
-    :param told: What the launcher says, if it was already asked.
+    :param told: The status by the launcher, if it was already polled.
     :raises UnknownRun: When the folder is no run.
     :raises CorruptDocument, UnreadableDocument: When one of its files cannot be read.
     """
     record = known_record(directory)
-    if (launch := _far_launch(directory)) is not None:
-        return _summary_from_afar(directory, record, launch, told)
+    launch = _remote_launch(directory)
+    state = _local_state(directory, told) if launch is None else _remote_state(directory, launch, told)
+    ended = state.ended
+    return RunSummary(
+        run_id=directory.run_id,
+        status=ended.status if ended else state.status,
+        trainer=record.job["trainer"],
+        step=ended.step if ended else state.step,
+        max_steps=record.total_steps or record.job.get("max_steps", 0),
+        attempt=state.attempt,
+        submitted_ms=record.submitted_ms,
+        ended_ms=ended.ended_ms if ended else None,
+        started_ms=state.claim.started_ms if state.claim else None,
+        seen_ms=ended.ended_ms if ended else state.seen_ms,
+        used=used_by(record, attempt=state.attempt, file=directory.record),
+    )
+
+
+def _local_state(directory: RunDirectory, told: "LaunchStatus | None") -> _State:
     # The lease is removed after the result was written: read the other way round, an end could be missed.
     lease, held = Lease.read(directory.lease), is_held(directory)
     result = RunResult.read(directory.result)
     attempt = max(newest_attempt(directory.attempts), result.attempt if result else 0)
-    newest = read_claim(directory.attempts, attempt)
+    claim = read_claim(directory.attempts, attempt)
     of_newest = result if result and result.attempt == attempt else None
     is_without_lease = not of_newest and (lease is None or lease.attempt < attempt)
-    lives = held or (is_without_lease and is_opening(directory, attempt, newest))
+    lives = held or (is_without_lease and is_opening(directory, attempt, claim))
     awaited = not lives and _is_awaited(directory, attempt, told)
-    ended = None if lives or awaited else of_newest
-    return RunSummary(
-        run_id=directory.run_id,
-        status=ended.status if ended else "running" if lives else "submitted" if awaited else "lost",
-        trainer=record.job["trainer"],
-        step=ended.step if ended else (lease.step if lease else 0) or (result.step if result else 0),
-        max_steps=record.total_steps or record.job.get("max_steps", 0),
+    return _State(
+        status="running" if lives else "submitted" if awaited else "lost",
         attempt=attempt,
-        submitted_ms=record.submitted_ms,
-        ended_ms=ended.ended_ms if ended else None,
-        started_ms=newest.started_ms if newest else None,
-        seen_ms=ended.ended_ms if ended else lease.renewed_ms if lease else None,
-        used=used_by(record, attempt=attempt, file=directory.record),
+        claim=claim,
+        ended=None if lives or awaited else of_newest,
+        step=(lease.step if lease else 0) or (result.step if result else 0),
+        seen_ms=lease.renewed_ms if lease else None,
     )
 
 
-def _far_launch(directory: RunDirectory) -> "Launch | None":
-    """The launch of a run that goes on where its directory is not seen; None for any other."""
+def _remote_launch(directory: RunDirectory) -> "Launch | None":
+    """Return the launch of a run that executes where its directory is not visible; None for any other."""
     if not directory.launch.exists():
         return None
     from hostcore.runs.launch import Launch  # it loads launchers, for the few runs that need them
@@ -162,51 +186,57 @@ def _far_launch(directory: RunDirectory) -> "Launch | None":
     return launch if launch is not None and not launch.sees_run_dir else None
 
 
-def _summary_from_afar(
-    directory: RunDirectory, record: RunRecord, launch: "Launch", told: "LaunchStatus | None"
-) -> RunSummary:
-    from hostcore.runs.remote_status import launcher_status, newest_sign
+def _remote_state(directory: RunDirectory, launch: "Launch", told: "LaunchStatus | None") -> _State:
+    from hostcore.runs.launch import launcher_status
 
     result = RunResult.read(directory.result)
     attempt = newest_attempt(directory.attempts)
-    newest = read_claim(directory.attempts, attempt)
     begun = attempt >= launch.attempt
     ended = result if result and begun and result.attempt == attempt else None
     if ended is None and told is None:
         told = launcher_status(directory, launch, begun=begun)
-    step, seen_ms = newest_sign(directory.events)
-    return RunSummary(
-        run_id=directory.run_id,
-        status=ended.status if ended else told.status if told else "lost",
-        trainer=record.job["trainer"],
-        step=ended.step if ended else max(step, result.step if result else 0),
-        max_steps=record.total_steps or record.job.get("max_steps", 0),
+    step, seen_ms = _newest_sign(directory.events)
+    return _State(
+        status=told.status if told else "lost",
         attempt=attempt,
-        submitted_ms=record.submitted_ms,
-        ended_ms=ended.ended_ms if ended else None,
-        started_ms=newest.started_ms if newest else None,
-        seen_ms=ended.ended_ms if ended else seen_ms,
-        used=used_by(record, attempt=attempt, file=directory.record),
+        claim=read_claim(directory.attempts, attempt),
+        ended=ended,
+        step=max(step, result.step if result else 0),
+        seen_ms=seen_ms,
     )
 
 
-def is_opening(directory: RunDirectory, attempt: int, claim: Claim | None) -> bool:
-    """Whether an attempt without a lease may be about to get it.
+def _newest_sign(events: Path) -> tuple[int, int | None]:
+    """Return the newest step in a log of events, and the time of its newest event: 0 and None without one."""
+    from hostcore.events.reader import newest_lines
 
-    :param claim: None if there is none, or if it has not been written yet: its file comes first.
+    step, seen_ms = 0, None
+    for line in reversed(newest_lines(events, most=_TAIL_BYTES)):
+        try:
+            event: dict[str, Any] = orjson.loads(line)
+            seen_ms = seen_ms or _number(event["time_ms"])
+            step = _number(event.get("step") or 0)
+        except (ValueError, KeyError, TypeError):
+            continue  # the first line may be cut
+        if step:
+            break
+    return step, seen_ms
+
+
+def _number(value: Any) -> int:
+    """Return a number that databases have room for.
+
+    :raises ValueError: It is none.
     """
-    if claim is not None and claim.process.is_here:
-        return time.time() * 1000 - claim.started_ms < _OPENING_MS and claim.process.runs
-    try:
-        return seconds_since_change(directory.attempts / f"{attempt}.json") * 1000 < _OPENING_MS
-    except FileNotFoundError:
-        return False
+    if type(value) is not int or not 0 <= value < 2**63:
+        raise ValueError(value)
+    return value
 
 
 def _is_awaited(directory: RunDirectory, attempt: int, told: "LaunchStatus | None") -> bool:
-    """Whether an attempt is still to begin: the first, or the next one after an end.
+    """Return whether an attempt is still to begin: the first, or the next one after an end.
 
-    :param told: What its launcher has just said of it; it is asked if not given.
+    :param told: The status by its launcher, which is polled if not given.
     """
     if not directory.launch.exists():
         return attempt == 0
@@ -218,7 +248,7 @@ def _is_awaited(directory: RunDirectory, attempt: int, told: "LaunchStatus | Non
 
 
 def list_runs(runs: Path) -> tuple[list[RunSummary], list[Mapping[str, str]]]:
-    """All runs of a folder, newest first; and what is there but cannot be read: path and error."""
+    """Return all runs of a folder, newest first; and the path and the error of those that cannot be read."""
     found: list[RunSummary] = []
     broken: list[Mapping[str, str]] = []
     folders = sorted(path for path in runs.iterdir() if path.is_dir()) if runs.is_dir() else []

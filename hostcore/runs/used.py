@@ -1,4 +1,4 @@
-"""What the attempts of a run used, plugins with their versions and data; and the question which runs used something."""
+"""Plugins and data that the attempts of a run used, and the query for the runs that used some of them."""
 
 import re
 from collections.abc import Collection, Sequence
@@ -55,7 +55,7 @@ _KEYS: Final = tuple(field.name for field in attrs.fields(UsedPlugin))
 
 @attrs.frozen(kw_only=True)
 class Used:
-    """What a run used from one attempt on, until the next entry."""
+    """Plugins and data that a run used from one attempt on, until the next entry."""
 
     attempt: int
     plugins: tuple[UsedPlugin, ...] = ()
@@ -94,9 +94,9 @@ def shown_fingerprint(fingerprint: str | None) -> str:
 
 
 def recorded_use(record: RunRecord, file: Path) -> list[Used]:
-    """The entries of a record, oldest first; none in one of an earlier hostcore, or that says what no run used.
+    """Return the valid entries of a record, oldest first; none in that of an earlier hostcore, or in a wrong one.
 
-    A job may write what it likes into its record. Such a run is one of which it is not known what it used.
+    A job may write anything into its record. The use of such a run is unknown.
 
     :param file: The record.
     """
@@ -107,7 +107,7 @@ def recorded_use(record: RunRecord, file: Path) -> list[Used]:
 
 
 def used_by(record: RunRecord, *, attempt: int, file: Path) -> list[Used]:
-    """What the attempts of a run used, as its record has it, oldest first.
+    """Return the entries of a record about its attempts, oldest first.
 
     An earlier hostcore has recorded the plugins of the newest attempt alone.
 
@@ -125,9 +125,9 @@ def used_by(record: RunRecord, *, attempt: int, file: Path) -> list[Used]:
 
 
 def with_use(before: Sequence[Used], used: Used) -> list[Used]:
-    """What the attempts of a run used, with what one more uses; as it is if that is what the one before used.
+    """Return the entries of a run with one more attempt; the same entries if it uses what the attempt before used.
 
-    :param before: Oldest first; what is said of this attempt is replaced.
+    :param before: Oldest first; an entry of this attempt is replaced.
     """
     earlier = [one for one in before if one.attempt < used.attempt]
     same = earlier and attrs.evolve(earlier[-1], attempt=used.attempt) == used
@@ -180,7 +180,7 @@ class WantedPlugin:
     versions: "SpecifierSet"
 
     def is_of(self, plugin: UsedPlugin) -> bool:
-        """Whether it is the plugin's name and distribution."""
+        """Return whether it is the plugin's name and distribution."""
         from packaging.utils import canonicalize_name
 
         return (self.name is None or self.name == plugin.name) and (
@@ -189,7 +189,7 @@ class WantedPlugin:
         )
 
     def admits(self, version: str | None) -> bool | None:
-        """Whether a version is among those, pre-releases as well; None if it cannot be compared."""
+        """Return whether a version is among those, pre-releases as well; None if it cannot be compared."""
         from packaging.version import InvalidVersion, Version
 
         if not self.versions:
@@ -202,7 +202,7 @@ class WantedPlugin:
 
 @attrs.frozen(kw_only=True)
 class UseQuery:
-    """Which runs had an attempt that used all of this."""
+    """A query for the runs with an attempt that used all of this."""
 
     plugins: Sequence[WantedPlugin] = ()
     distributions: Sequence[WantedPlugin] = ()
@@ -213,7 +213,7 @@ class UseQuery:
     def parse(
         cls, *, plugins: Sequence[str] = (), distributions: Sequence[str] = (), data: str | None = None
     ) -> "UseQuery":
-        """The question that texts ask: names with version specifiers (PEP 440), and the beginning of a fingerprint.
+        """Parse a query: names with version specifiers (PEP 440), and the beginning of a fingerprint.
 
         :raises Errors: Each with the option in ``file``.
         """
@@ -246,11 +246,11 @@ class UseQuery:
         return query
 
     def __bool__(self) -> bool:
-        """Whether it asks for anything."""
+        """Return whether the query has any condition."""
         return bool(self.plugins or self.distributions or self.data)
 
     def answer(self, used: Sequence[Used]) -> list[Used]:
-        """The entries in which all of it was used, each with the plugins that were asked for alone."""
+        """Return the entries in which all of it was used, each with the plugins of the query alone."""
         return [found for one in used if (found := self._match(one)) is not None]
 
     def _match(self, used: Used) -> Used | None:
@@ -265,7 +265,7 @@ class UseQuery:
         return attrs.evolve(used, plugins=tuple(found))
 
     def is_unknown(self, used: Sequence[Used]) -> bool:
-        """Whether a run that does not answer may be meant all the same: it does not say enough of what it used."""
+        """Return whether a run that does not match may be meant all the same: its entries are incomplete."""
         if not used or used[0].attempt > 1 or (self.data and any(one.data is None for one in used)):
             return True
         asked = (*self.plugins, *self.distributions)
@@ -277,7 +277,7 @@ class UseQuery:
         )
 
     def require_one(self, fingerprints: Collection[str]) -> None:
-        """See that the beginning of a fingerprint is that of one.
+        """Require that the beginning of a fingerprint is that of one.
 
         :param fingerprints: Of data that were found with it; each once.
         :raises InvalidQuery: When there are several.

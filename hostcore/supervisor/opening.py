@@ -17,16 +17,17 @@ from hostcore.runs.attempts import (
     EXPIRE_SECONDS,
     await_proof,
     claim_attempt,
+    is_orphaned,
     newest_attempt,
     next_attempt,
     proven_held,
     read_claim,
+    remove_orphaned,
 )
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.documents import read_document, remove_torn, write_document
 from hostcore.runs.launch import Launch, awaited_launch, launched_is_gone
 from hostcore.runs.lease import Lease, ProcessIdentity
-from hostcore.runs.orphaned import is_orphaned, remove_orphaned
 from hostcore.runs.record import RunRecord
 from hostcore.runs.result import RunResult
 from hostcore.runs.summary import summarize

@@ -74,7 +74,7 @@ class RunStatus:
     reason: str | None
     #: Why it failed.
     error: RunError | None
-    #: Metric, value and step of the best value so far; see :class:`hostcore.runs.best.BestValue`.
+    #: Metric, value and step of the best value so far; see :attr:`hostcore.runs.findings.Findings.best`.
     best: Mapping[str, Any] | None
     #: What is known of the end of a lost run.
     lost: str | None

@@ -21,11 +21,10 @@ from hostcore.events.writer import now_ms
 from hostcore.job.names import engine_name, is_builtin
 from hostcore.job.spec import JobSpec
 from hostcore.plugins.launching import Launcher, launcher_of
-from hostcore.runs.attempts import next_attempt
+from hostcore.runs.attempts import next_attempt, remove_orphaned
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.documents import read_document, write_document
 from hostcore.runs.launch import Launch
-from hostcore.runs.orphaned import remove_orphaned
 from hostcore.runs.result import RunResult
 from hostcore.supervisor.attempt.documents import write_record
 from hostcore.supervisor.opening import examine_run, make_directory

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from filelock import FileLock, Timeout
 
+from hostcore_builtin_plugins.processes import boot_id, proc_stat
 from hostcore_lightning.settings import CannotRun, Hyperparams
 
 #: After which a wait for another process is told.
@@ -90,8 +91,8 @@ def _run_on_this_machine() -> str:
     """The same in all ranks that one attempt has started on this machine, and never again."""
     parent = os.getppid()
     try:
-        begun = Path(f"/proc/{parent}/stat").read_text().rpartition(")")[2].split()[19]
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except (OSError, IndexError):  # no Linux
-        begun = boot = ""
-    return "/".join([boot, str(parent), begun, os.environ.get("MASTER_ADDR", ""), os.environ.get("MASTER_PORT", "")])
+        begun = str(proc_stat(parent)[2])
+    except OSError:  # no Linux
+        begun = ""
+    meeting = [os.environ.get("MASTER_ADDR", ""), os.environ.get("MASTER_PORT", "")]
+    return "/".join([boot_id(), str(parent), begun, *meeting])

@@ -10,10 +10,8 @@ from hostcore.events.merger import Entry, EventLog, RankTail
 from hostcore.events.writer import now_ms
 from hostcore.interruption import is_by_signal
 from hostcore.plugins.errors import one_line
-from hostcore.runs.best import BestValue
 from hostcore.runs.conditions import known_causes
-from hostcore.runs.logged_warnings import LoggedWarnings
-from hostcore.runs.nonfinite import NonfiniteMetrics
+from hostcore.runs.findings import Findings
 from hostcore.runs.record import RunRecord
 from hostcore.runs.result import RunResult, RunWarning
 from hostcore.runs.retrained import DIFFERS, EXPECTED, Retrained
@@ -101,25 +99,23 @@ class Journal:
         #: The listeners that failed at the end: nothing comes after the terminal event, so the log does not have it.
         self.failures: list[events.ReporterFailed] = []
         self._has_ended = False
-        self._nonfinite = NonfiniteMetrics()
+        self._findings = Findings()
         self._retrained = Retrained()
-        self._logged = LoggedWarnings()
-        self._best = BestValue()
 
     @property
     def warnings(self) -> list[RunWarning]:
-        """What the user should know of the run, by all events of its log."""
-        return [*self._nonfinite.warnings(), *self._logged.warnings()]
+        """The warnings that the user should know, by all events of the log."""
+        return self._findings.warnings
 
     @property
     def best(self) -> "Mapping[str, Any] | None":
-        """See :class:`BestValue`; by all events of the log."""
-        return self._best.value
+        """See :attr:`Findings.best`; by all events of the log."""
+        return self._findings.best
 
     @property
     def inexact_resumes(self) -> list[RunWarning]:
         """The resumes of the run after which steps that were trained again gave other metrics."""
-        return [one for one in self._logged.warnings() if one.code == DIFFERS]
+        return [one for one in self._findings.warnings if one.code == DIFFERS]
 
     @property
     def is_open(self) -> bool:
@@ -170,9 +166,7 @@ class Journal:
                 self.write(ends[decided])
 
     def _see(self, event: "Event") -> None:
-        self._nonfinite.note(event)
-        self._logged.note(event)
-        self._best.note(event)
+        self._findings.note(event)
         if event.name in Retrained.NAMES:
             self._retrained.note(event.as_dict())
 

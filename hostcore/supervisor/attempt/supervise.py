@@ -29,7 +29,7 @@ from hostcore.plugins.extensions import load_extension
 from hostcore.plugins.installed import discover
 from hostcore.runs.control import read_cancel
 from hostcore.runs.documents import construct
-from hostcore.runs.logged_warnings import OTHER_CODE, OTHER_PLUGINS
+from hostcore.runs.findings import OTHER_CODE, OTHER_PLUGINS
 from hostcore.runs.record import RunRecord
 from hostcore.runs.result import INEXACT_RESUME, UNREPAIRABLE, Left, RunResult
 from hostcore.runs.used import changed_plugins, recorded_use

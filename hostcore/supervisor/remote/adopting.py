@@ -20,11 +20,10 @@ import attrs
 from hostcore.checkpoints.durable import fsync_folder, move, write_file
 from hostcore.checkpoints.find import Found
 from hostcore.checkpoints.names import record_name
-from hostcore.runs.attempts import claimed_attempts, newest_attempt, read_claim
+from hostcore.runs.attempts import claimed_attempts, is_orphaned, newest_attempt, read_claim, remove_orphaned
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.documents import lives
 from hostcore.runs.launch import Launch
-from hostcore.runs.orphaned import is_orphaned, remove_orphaned
 from hostcore.runs.record import RunRecord
 from hostcore.runs.result import RunResult
 from hostcore.runs.statuses import ALIVE

@@ -21,9 +21,8 @@ from hostcore.events.reader import seq_of
 from hostcore.job.spec import JobSpec
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.documents import CorruptDocument, read_document, write_document
-from hostcore.runs.launch import Launch
+from hostcore.runs.launch import Launch, has_ended
 from hostcore.runs.record import RunRecord
-from hostcore.runs.remote_status import has_ended
 from hostcore.runs.result import RunResult
 from hostcore.secrets.scrub import scrub
 from hostcore.supervisor.remote.mirror import Mirror, mirror_of, record_of

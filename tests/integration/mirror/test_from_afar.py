@@ -45,7 +45,7 @@ def away(site_here: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
     monkeypatch.setenv("HOSTCORE_TEST_FAR", str(tmp_path / "far"))
     monkeypatch.setenv("HOSTCORE_TEST_GO", str(tmp_path / "go"))
     monkeypatch.setenv("HOSTCORE_RUNS_DIR", str(tmp_path / "runs"))
-    monkeypatch.setattr("hostcore.runs.remote_status._FRESH_SECONDS", 0.0)
+    monkeypatch.setattr("hostcore.runs.launch._FRESH_SECONDS", 0.0)
 
     def call(*arguments: str) -> Any:
         result = CliRunner().invoke(cli, [*arguments, "--json"], prog_name="hostcore", catch_exceptions=False)

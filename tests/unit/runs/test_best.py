@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from hostcore.runs.best import BestValue
+from hostcore.runs.findings import Findings
 from hostcore_hookspecs.events import CheckpointSaved, Event, Payload, RunStarted, Validation
 
 
@@ -14,14 +14,14 @@ def event(payload: Payload, step: int) -> Event:
 
 def best(*told: Any) -> tuple[str, float, int] | None:
     """Of validations, each a step and its metrics; a number alone is an attempt that begins behind that step."""
-    found = BestValue()
+    found = Findings()
     for one in told:
         if isinstance(one, int):
             found.note(event(RunStarted(device="cpu"), one))
         else:
             step, metrics = one
             found.note(event(Validation(metrics=metrics, weight=1.0), step))
-    return found.value and (found.value["metric"], found.value["value"], found.value["step"])
+    return found.best and (found.best["metric"], found.best["value"], found.best["step"])
 
 
 def loss(step: int, value: float | None) -> Any:
@@ -59,11 +59,11 @@ def test_without_val_loss_the_first_loss_counts_and_nothing_else(metrics: Any, e
 
 
 def test_what_a_callback_had_kept_counts_before_the_loss() -> None:
-    found = BestValue()
+    found = Findings()
     found.note(event(Validation(metrics={"val/loss": 1.0, "val/accuracy": 0.5}, weight=1.0), 10))
     found.note(event(CheckpointSaved(path="x", bytes=1, final=False, best={"val/accuracy": 0.5}), 10))
     found.note(event(Validation(metrics={"val/loss": 0.5, "val/accuracy": 0.4}, weight=1.0), 20))
     found.note(event(CheckpointSaved(path="x", bytes=1, final=True), 20))
-    assert found.value == {"metric": "val/accuracy", "value": 0.5, "step": 10}
+    assert found.best == {"metric": "val/accuracy", "value": 0.5, "step": 10}
     found.note(event(RunStarted(device="cpu"), 0))
-    assert found.value is None
+    assert found.best is None

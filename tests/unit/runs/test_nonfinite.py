@@ -9,8 +9,8 @@ import pytest
 
 from hostcore.events.merger import Entry, EventLog
 from hostcore.runs.documents import CorruptDocument
+from hostcore.runs.findings import Findings
 from hostcore.runs.history import History
-from hostcore.runs.nonfinite import NonfiniteMetrics
 from hostcore.runs.result import RunResult, RunWarning
 from hostcore_hookspecs.events import Event, Metrics, Payload, RunStarted, RunSucceeded, Validation
 from hostcore_hookspecs.events import Test as OverallTest
@@ -22,9 +22,9 @@ def event(payload: Payload, step: int) -> Event:
     return Event(seq=1, time_ms=1, run_id="a", attempt=1, step=step, epoch=0, payload=payload)
 
 
-def noted(*told: tuple[int, float | None] | int) -> NonfiniteMetrics:
+def noted(*told: tuple[int, float | None] | int) -> Findings:
     """Of recordings, each a step and a value; a number alone is an attempt that begins behind that step."""
-    found = NonfiniteMetrics()
+    found = Findings()
     for one in told:
         if isinstance(one, int):
             found.note(event(RunStarted(device="cpu"), one))
@@ -57,15 +57,15 @@ def noted(*told: tuple[int, float | None] | int) -> NonfiniteMetrics:
     ],
 )
 def test_the_message_says_since_when_or_when(told: Any, says: str | None) -> None:
-    assert [one.message for one in noted(*told).warnings()] == ([] if says is None else [f"train/loss {says}"])
+    assert [one.message for one in noted(*told).warnings] == ([] if says is None else [f"train/loss {says}"])
 
 
 def test_each_metric_of_training_validation_and_test_counts() -> None:
-    found = NonfiniteMetrics()
+    found = Findings()
     found.note(event(Metrics(metrics={"train/loss": 1.0, "grad": None}), 5))
     found.note(event(Validation(metrics={"val/loss": None}, weight=1.0), 5))
     found.note(event(OverallTest(metrics={"test/loss": None}, weight=1.0), 9))
-    assert [(one.metric, one.first_step) for one in found.warnings()] == [
+    assert [(one.metric, one.first_step) for one in found.warnings] == [
         ("grad", 5),
         ("val/loss", 5),
         ("test/loss", 9),
@@ -73,17 +73,17 @@ def test_each_metric_of_training_validation_and_test_counts() -> None:
 
 
 def test_the_message_is_one_line_whatever_the_metric_is_called() -> None:
-    found = NonfiniteMetrics()
+    found = Findings()
     found.note(event(Metrics(metrics={"a\nb": NAN}), 1))
-    (warning,) = found.warnings()
+    (warning,) = found.warnings
     assert (warning.message, warning.metric) == (r"a\nb was not finite at step 1", "a\nb")
 
 
 def test_however_many_there_are_the_list_is_short() -> None:
-    found = NonfiniteMetrics()
+    found = Findings()
     for step in range(1, 3000):
         found.note(event(Metrics(metrics={f"at/{step}": None, "train/loss": None if step % 2 else 1.0}), step))
-    warnings = found.warnings()
+    warnings = found.warnings
     assert len(warnings) == 21
     assert warnings[-1].message.endswith("more metrics were not finite at some steps")
     assert warnings[1].message == "train/loss was not finite at some of the steps 1 to 2,999"

@@ -7,7 +7,7 @@ import attrs
 import orjson
 import pytest
 
-from hostcore.runs import remote_status
+from hostcore.runs import launch
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.launch import Launch
 from hostcore.runs.record import RunRecord
@@ -39,9 +39,9 @@ class Engine:
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch) -> Engine:
     made = Engine()
-    monkeypatch.setattr(remote_status, "launcher_of", lambda *_, **__: made)
-    monkeypatch.setattr(remote_status, "_asked", {})
-    monkeypatch.setattr(remote_status, "_FRESH_SECONDS", 0.0)
+    monkeypatch.setattr("hostcore.plugins.launching.launcher_of", lambda *_, **__: made)
+    monkeypatch.setattr(launch, "_polled", {})
+    monkeypatch.setattr(launch, "_FRESH_SECONDS", 0.0)
     return made
 
 
@@ -95,7 +95,7 @@ def test_a_launcher_that_cannot_tell_changes_nothing(directory: RunDirectory, en
 def test_an_engine_is_not_asked_again_and_again(
     directory: RunDirectory, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remote_status, "_FRESH_SECONDS", 1000.0)
+    monkeypatch.setattr(launch, "_FRESH_SECONDS", 1000.0)
     for _ in range(5):
         summarize(directory)
     assert engine.asked == 1

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from hostcore.runs.logged_warnings import LoggedWarnings
+from hostcore.runs.findings import Findings
 from hostcore.runs.retrained import DIFFERS, EXPECTED, Comparison, Retrained, is_compared
 from hostcore_hookspecs import events
 from hostcore_hookspecs.events import Event, Payload
@@ -126,10 +126,10 @@ def test_memory_is_bounded_and_the_first_steps_are_kept() -> None:
 
 @pytest.mark.parametrize(("begins_at", "left"), [(3, 1), (2, 1), (1, 0), (0, 0)])
 def test_what_a_later_attempt_trains_again_has_not_happened(begins_at: int, left: int) -> None:
-    found = LoggedWarnings()
+    found = Findings()
     for event in lines(0, 1, warned(2, DIFFERS), warned(2, EXPECTED), warned(2, "other"), begins_at):
         found.note(event)
-    assert [(one.code, one.first_step) for one in found.warnings()] == [(DIFFERS, 2)] * left
+    assert [(one.code, one.first_step) for one in found.warnings] == [(DIFFERS, 2)] * left
 
 
 def test_a_message_has_no_control_characters() -> None:
