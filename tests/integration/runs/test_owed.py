@@ -131,30 +131,24 @@ def whole(runs: Runs) -> Callable[..., Trace]:
     return of
 
 
-PLACES = [
-    ("train_step", 3),
-    ("validate_step", 3),
-    ("train_step", 6),
-    ("on_batch_end", 6),
-    ("on_validation_begin", 6),
-    ("validate_step", 6),
-    ("on_validation_end", 6),
-    ("sample one", 6),
-    ("sample two", 6),
-    ("on_epoch_end", 6),
-    ("train_step", 12),
-    ("validate_step", 12),
-    ("sample one", 12),
-    ("on_test_begin", 12),
-    ("test_step", 12),
-]
-
-
-@pytest.mark.parametrize("stop", PLACES, ids=lambda place: f"{place[0]} of {place[1]}")
+@pytest.mark.parametrize(
+    "stops",
+    [
+        [("train_step", 3), ("train_step", 6), ("train_step", 12)],
+        [("validate_step", 3), ("on_batch_end", 6), ("validate_step", 12)],
+        [("on_validation_begin", 6), ("sample one", 12)],
+        [("validate_step", 6), ("on_test_begin", 12)],
+        [("on_validation_end", 6), ("test_step", 12)],
+        [("sample one", 6)],
+        [("sample two", 6)],
+        [("on_epoch_end", 6)],
+    ],
+    ids=str,
+)
 def test_a_run_that_was_stopped_there_makes_everything_that_was_due(
-    runs: Runs, whole: Callable, stop: tuple[str, int]
+    runs: Runs, whole: Callable, stops: list[tuple[str, int]]
 ) -> None:
-    assert runs.to_the_end(stop) == whole()
+    assert runs.to_the_end(*stops) == whole()
 
 
 def test_several_stops_at_one_step_leave_the_rest_each_time(runs: Runs, whole: Callable) -> None:
@@ -163,18 +157,27 @@ def test_several_stops_at_one_step_leave_the_rest_each_time(runs: Runs, whole: C
     assert runs.to_the_end(("train_step", 12), ("validate_step", 12), ("sample one", 12), ("test_step", 12)) == whole()
 
 
+WATCHED, WATCHING = [WATCH, STOPPING], [STOPPING, WATCH, KEEPING]
+
+
 @pytest.mark.parametrize(
-    "stop",
-    [("train_step", 9), ("validate_step", 9), ("on_validation_begin", 9), ("on_validation_end", 9), ("test_step", 9)],
-    ids=lambda place: place[0],
+    ("callbacks", "place"),
+    [
+        (WATCHED, "train_step"),
+        (WATCHED, "validate_step"),
+        (WATCHED, "test_step"),
+        (WATCHING, "validate_step"),
+        (WATCHING, "on_validation_begin"),
+        (WATCHING, "on_validation_end"),
+    ],
+    ids=str,
 )
-@pytest.mark.parametrize("callbacks", [[WATCH, STOPPING], [STOPPING, WATCH, KEEPING]], ids=["watched", "watching"])
 def test_early_stopping_ends_at_the_same_step_with_the_same_weights(
-    runs: Runs, whole: Callable, stop: tuple[str, int], callbacks: list[Any]
+    runs: Runs, whole: Callable, callbacks: list[Any], place: str
 ) -> None:
     expected = whole(callbacks=callbacks)
     assert expected.step == 9
-    assert runs.to_the_end(stop, callbacks=callbacks) == expected
+    assert runs.to_the_end((place, 9), callbacks=callbacks) == expected
 
 
 @pytest.mark.parametrize("stop", [("validate_step", 6), ("sample one", 6)], ids=lambda place: place[0])

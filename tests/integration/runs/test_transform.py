@@ -117,6 +117,7 @@ def test_data_that_is_wrong_from_the_start_is_an_invalid_job(trainer: ModuleType
         hostcore.run(job(f"invalid-{workers}", workers=workers, hyperparams=failing))
     (error,) = caught.value.errors
     assert (error.pointer, error.plugin) == ("/dataset", "transform_trainer:Augments")
+    assert "transform_trainer.py:" in str(error.file)
     assert not (here / f"invalid-{workers}").exists()
 
 

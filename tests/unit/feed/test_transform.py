@@ -15,7 +15,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-import hostcore
 from hostcore.plugins.hooks import Hooks
 from hostcore.plugins.load import Component, load_component
 from hostcore.plugins.resolve import Selected
@@ -110,8 +109,6 @@ class Lab:
         seed: int = 7,
         rank: int = 0,
         stride: int = ROWS,
-        first: int | None = None,
-        split: str = "train",
         **hyperparams: Any,
     ) -> Transformer:
         selected, components = self.load(trainer, *callbacks, **hyperparams)
@@ -121,10 +118,10 @@ class Lab:
             selected=selected,
             job_dir=HERE,
             ctx=StepContext(job=Job(seed=seed), hyperparams=hyperparams, rank=rank, device="cuda"),
-            split=split,
+            split="train",
             workers=workers,
             stride=stride,
-            first=rank if first is None else first,
+            first=rank,
             stopping=self.stop.is_set,
         )
         assert made is not None
@@ -170,17 +167,6 @@ class TestAnyNumberOfProcesses:
                 assert {one["pid"] for one in first} <= mine()
                 assert len(mine() - lab.before) == workers
                 assert not any(one["torch"] for one in first), "the process has imported torch by itself"
-
-    @pytest.mark.parametrize("workers", [0, 2])
-    def test_the_context_knows_the_split_and_the_number_of_the_batch(self, lab: Lab, workers: int) -> None:
-        places = lambda results: [one["place"] for one in results]  # noqa: E731
-        second = lab.make("Draws", workers=workers, rank=1, stride=2 * ROWS, scale=1)  # of two ranks
-        assert places(second.apply(iter(raw(3)), Cursor(epoch=1))) == [("train", 0), ("train", 1), ("train", 2)]
-        resumed = second.apply(iter(raw(2)), Cursor(epoch=1, rows=6 * ROWS))  # three batches on each
-        assert places(resumed) == [("train", 3), ("train", 4)]
-        validation = lab.make("Draws", workers=workers, first=30, split="validation", scale=1)
-        for _ in range(2):  # each begins anew
-            assert places(validation.apply(iter(raw(2)), Cursor(epoch=2**32))) == [("validation", 0), ("validation", 1)]
 
     def test_takes_a_bounded_number_of_batches_ahead(self, lab: Lab) -> None:
         taken = 0
@@ -257,8 +243,6 @@ class TestGenerator:
 
 #: What happens at which row; one pool serves all of them.
 FAILURES = {
-    "raises": 100,
-    "finds_bad_data": 200,
     "gives_up": 300,
     "needs_setup": 400,
     "exits": 500,
@@ -283,26 +267,6 @@ class TestErrors:
         results = transformer.apply(iter(raw(6, start=first)), Cursor(rows=first))
         assert [next(results)[0], next(results)[0]] == [first, first + ROWS]
         return results
-
-    def test_an_exception_keeps_its_name_and_traceback_and_its_place_among_the_batches(
-        self, failing: Transformer
-    ) -> None:
-        with pytest.raises(TransformFailed) as caught:
-            next(self.results(failing, "raises"))
-        error = caught.value.as_run_error(rank=3)
-        assert (error.type, error.message, error.rank) == ("ValueError", "a bad pixel", 3)
-        assert error.plugin == f"{MODULE}:Behaves"
-        assert error.traceback.startswith("Traceback (most recent call last):\n")
-        assert error.traceback.endswith("ValueError: a bad pixel\n")
-        assert f'{MODULE}.py", line' in error.traceback
-        assert f"{Path(hostcore.__file__).parent}/" not in error.traceback
-
-    def test_data_that_is_wrong_stays_invalid_data(self, failing: Transformer) -> None:
-        with pytest.raises(InvalidData, match="an image is empty") as caught:
-            next(self.results(failing, "finds_bad_data"))
-        error = caught.value
-        assert (error.pointer, error.hint, error.plugin) == ("/dataset", "look at it", f"{MODULE}:Behaves")
-        assert f"{MODULE}.py:" in str(error.file)
 
     def test_an_error_that_explains_itself_has_no_traceback(self, failing: Transformer) -> None:
         with pytest.raises(TransformFailed) as caught:
@@ -418,33 +382,8 @@ class TestProcesses:
 
 
 class TestCheck:
-    def test_processes_need_a_trainer_with_transform_batch(self, lab: Lab) -> None:
-        _, (without,) = lab.load("Trainer")
-        check_workers(without, 0)
-        with pytest.raises(HostcoreError, match=r"dataset\.workers needs a trainer with transform_batch") as caught:
-            check_workers(without, 2)
-        assert caught.value.pointer == "/dataset/workers"
-        _, (having,) = lab.load("Draws")
-        check_workers(having, 2)
-
     def test_processes_need_a_trainer_that_can_be_imported(self, lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
         _, (trainer,) = lab.load("Draws")
         monkeypatch.setattr(type(trainer.instance), "__module__", "__main__")
         with pytest.raises(HostcoreError, match="part of the running script"):
             check_workers(trainer, 1)
-
-    def test_a_trainer_without_it_needs_no_transformer(self, lab: Lab) -> None:
-        selected, components = lab.load("Trainer")
-        made = make_transformer(
-            hooks=Hooks(components),
-            components=components,
-            selected=selected,
-            job_dir=HERE,
-            ctx=StepContext(),
-            split="train",
-            workers=0,
-            stride=1,
-            first=0,
-            stopping=lambda: False,
-        )
-        assert made is None

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from hostcore_hookspecs import FatalError, InvalidData, hookimpl
+from hostcore_hookspecs import FatalError, hookimpl
 
 
 class Trainer:
@@ -48,7 +48,6 @@ class Draws(Trainer):
             "drawn": rng.random(4) + numbers[:1],
             "batch": raw_batch,
             "seen": (str(ctx.device), ctx.rank, ctx.job.seed, ctx.hyperparams["scale"], ctx.optimizer, ctx.dataset),
-            "place": (ctx.split, ctx.batch_index),
             "torch": "torch" in sys.modules,
             "pid": os.getpid(),
         }
@@ -61,12 +60,6 @@ class Behaves(Trainer):
         rows = raw_batch["n"].to_pylist()
         how = ctx.hyperparams["at"].get(str(rows[0]))
         return getattr(self, f"_{how}")(ctx) if how else rows
-
-    def _raises(self, ctx: Any) -> Any:
-        raise ValueError("a bad pixel")
-
-    def _finds_bad_data(self, ctx: Any) -> Any:
-        raise InvalidData("an image is empty", hint="look at it")
 
     def _gives_up(self, ctx: Any) -> Any:
         raise FatalError("no decoder", hint="install one")
