@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from hostcore.job.spec import DatasetSpec
-from hostcore.worker.feed.feed import MockFeed, dataset_feed
+from hostcore.worker.feed.feed import dataset_feed
 
 
 @pytest.fixture
@@ -24,10 +24,6 @@ def warnings(memory: Callable) -> Callable[..., list[str]]:
 def test_data_in_many_shards_needs_none(warnings: Callable) -> None:
     for world_size in (1, 2, 3, 4, 6, 8, 12, 24):
         assert warnings([10] * 96, world_size=world_size, shuffle=True, shuffle_window=100) == []
-
-
-def test_one_rank_in_file_order_needs_none(warnings: Callable) -> None:
-    assert warnings([1000]) == []
 
 
 def test_several_ranks_in_file_order_decode_everything(warnings: Callable) -> None:
@@ -67,11 +63,3 @@ def test_row_groups_that_are_too_large_mix_poorly(warnings: Callable) -> None:
         "write smaller row groups, 32 or more, or set dataset.lanes to 8"
     )
     assert warnings([100] * 32, shuffle=True, shuffle_window=100) == []
-
-
-def test_a_window_that_takes_all_of_the_data_mixes_well(warnings: Callable) -> None:
-    assert warnings([1000], shuffle=True, shuffle_window=1000) == []
-
-
-def test_mock_batches_need_none() -> None:
-    assert list(MockFeed(mock_batches=[1]).warnings()) == []

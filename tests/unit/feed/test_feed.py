@@ -4,7 +4,6 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-import orjson
 import pyarrow as pa
 import pytest
 
@@ -111,20 +110,11 @@ class TestShuffled:
         feed = feed_of(memory([1000] * 8), batch_size=10, shuffle=True, window_bytes=800)
         assert feed.window == 100  # rows of 8 bytes
 
-    def test_a_window_is_never_smaller_than_its_lanes(self, memory: Callable) -> None:
-        feed = feed_of(memory([1000] * 96), batch_size=10, shuffle=True, window_bytes=64)
-        assert (feed.lanes, feed.window) == (24, 24)
-
     def test_rows_too_large_for_so_many_lanes_are_an_error_that_names_the_setting(self, memory: Callable) -> None:
         with pytest.raises(InvalidData, match="24 rows of a shuffle window take 192 bytes") as caught:
             feed_of(memory([1000] * 96), batch_size=10, shuffle=True, window_bytes=40)
         assert caught.value.pointer == "/dataset/lanes"
         assert "set dataset.lanes to 5 or less" in caught.value.hint
-
-    def test_there_are_never_more_lanes_than_rows(self, memory: Callable) -> None:
-        feed = feed_of(memory([3]), batch_size=1, shuffle=True, lanes=10)
-        assert feed.lanes == 3
-        assert sorted(rows(feed.stream(Cursor()))) == [0, 1, 2]
 
     def test_a_row_larger_than_a_window_may_be_is_an_error_that_names_the_setting(self, memory: Callable) -> None:
         large = pa.RecordBatch.from_arrays([pa.array(["x" * 5000])], names=["text"])
@@ -174,15 +164,8 @@ class TestTooLittleData:
             feed_of(memory([4, 3]), batch_size=8, shuffle=shuffle)
         assert caught.value.pointer == "/dataset/batch_size"
 
-    def test_exactly_one_batch_is_enough(self, memory: Callable) -> None:
-        assert feed_of(memory([4, 4]), batch_size=8).steps_per_epoch == 1
-
 
 class TestIdentity:
-    def test_is_plain_json(self, memory: Callable) -> None:
-        identity = dict(feed_of(memory([20] * 8), batch_size=8, shuffle=True).identity())
-        assert orjson.loads(orjson.dumps(identity)) == identity
-
     def test_of_the_same_files_opened_again_is_the_same(self, parquet: Callable, tmp_path: Path) -> None:
         stored = feed_of(parquet(rows=40, group=8), batch_size=8).identity()
         source = ParquetSource(settings=ParquetSource.Settings(parquet_paths=str(tmp_path)))
@@ -229,10 +212,6 @@ class TestIdentity:
 class TestMockBatches:
     def test_come_one_by_one_from_the_cursor_on(self) -> None:
         assert list(MockFeed(mock_batches=[1, 2, 3]).stream(Cursor(rows=1))) == [2, 3]
-
-    def test_make_an_epoch_of_one_step_each(self) -> None:
-        feed = MockFeed(mock_batches=[1, 2, 3])
-        assert (feed.steps_per_epoch, feed.num_rows) == (3, 3)
 
     def test_a_job_without_data_gets_none_for_ever(self) -> None:
         batches = iter(MockFeed().stream(Cursor()))

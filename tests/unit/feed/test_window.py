@@ -114,13 +114,6 @@ class TestGathering:
 
 
 class TestMemoryThatIsTold:
-    def test_counts_a_window_as_it_is_read_and_one_in_use(self) -> None:
-        assert window_memory(10 * MEGABYTES, 0) == 20 * MEGABYTES
-
-    def test_read_ahead_counts_those_that_lie_ready(self) -> None:
-        assert window_memory(10 * MEGABYTES, 1) == 30 * MEGABYTES
-        assert window_memory(10 * MEGABYTES, 9) == (20 + 32) * MEGABYTES
-
     def test_stays_below_256_megabytes_for_windows_of_the_default_size_however_far_is_read_ahead(self) -> None:
         for size in range(1, 65):
             assert window_memory(size * MEGABYTES, 100) < 256_000_000

@@ -102,7 +102,7 @@ class Required:
         state.update(payload)
 
 
-class _CountingMetrics(Mapping):  # type: ignore[type-arg]
+class CountingMetrics(Mapping):  # type: ignore[type-arg]
     """Metrics that count how often they are looked at."""
 
     looked_at = 0
@@ -111,7 +111,7 @@ class _CountingMetrics(Mapping):  # type: ignore[type-arg]
         self._step = step
 
     def __getitem__(self, name: str) -> float:
-        _CountingMetrics.looked_at += 1
+        CountingMetrics.looked_at += 1
         return float(self._step)
 
     def __iter__(self) -> Any:
@@ -155,7 +155,7 @@ RESULTS: dict[str, Any] = {
     "debug vector": lambda step: StepResult(debug={"grad": torch.zeros(3)}),
     "debug numbered": lambda step: StepResult(debug={1: 2}),  # type: ignore[dict-item]
     "large debug": lambda step: StepResult(debug={"ok": 1, "rows": ["x" * 1000] * 17}),
-    "counted": lambda step: StepResult(metrics=_CountingMetrics(step)),
+    "counted": lambda step: StepResult(metrics=CountingMetrics(step)),
     "backoff": lambda step: StepResult(metrics={"loss": step}, control=StepControl(backoff_seconds=3600)),
     "short backoff": lambda step: StepResult(metrics={"loss": step}, control=StepControl(backoff_seconds=0.01)),
 }

@@ -159,11 +159,6 @@ def test_a_checkpoint_by_time_is_announced_to_a_step_and_written_behind_it(
     assert announced == saved[:-1]
 
 
-def test_without_a_time_only_the_last_step_is_saved(trained: Callable) -> None:
-    _, saver, announced = trained(steps=30, step=100.0, metric_every=1)
-    assert (set(saver.saved), announced) == ({30}, [])
-
-
 def test_waiting_for_data_is_told_apart_from_steps(lines: Callable) -> None:
     metrics = [line for line in lines(steps=8, step=1.0, wait=0.25, metric_every=4) if line["event"] == "metrics"]
     for line in metrics:
@@ -188,7 +183,3 @@ def test_a_backoff_is_full_of_signs_of_life(lines: Callable) -> None:
     """So that nobody takes it for a stall."""
     signs = [line for line in lines(steps=2, step=1.0, backoff=30.0) if line["event"] == "progress"]
     assert len([line for line in signs if line["step"] == 1]) >= 30 / 5
-
-
-def test_a_quick_run_needs_none(lines: Callable) -> None:
-    assert {line["event"] for line in lines(steps=30, step=0.01)} == {"epoch_started"}

@@ -55,11 +55,6 @@ def test_models_are_found_wherever_a_trainer_keeps_them(shape: Any) -> None:
     assert modules_in(shape(model)) == [model]
 
 
-@pytest.mark.parametrize("state", [None, 3, "text", {"optimizer": object()}, [], torch.zeros(2)])
-def test_a_state_without_a_model_is_fine(state: Any) -> None:
-    assert modules_in(state) == []
-
-
 def test_every_module_gets_its_own_mode_back() -> None:
     model = nn.Sequential(nn.Dropout(), nn.BatchNorm1d(1), nn.Linear(1, 1))
     model[1].eval()  # frozen by the trainer

@@ -147,11 +147,11 @@ class TestCadence:
 
     def test_leaves_metrics_unread_between_its_steps(self, step: Callable, recorder: ModuleType) -> None:
         step("counted", max_steps=20, metric_every=10)
-        assert recorder._CountingMetrics.looked_at == 2
+        assert recorder.CountingMetrics.looked_at == 2
 
     def test_without_metrics_reads_none(self, step: Callable, recorder: ModuleType) -> None:
         step("counted", max_steps=20, metric_every=0)
-        assert recorder._CountingMetrics.looked_at == 0
+        assert recorder.CountingMetrics.looked_at == 0
 
     def test_is_what_history_and_last_metrics_follow(self, step: Callable) -> None:
         outcome = step("plain", max_steps=5, metric_every=2, callbacks=["recording_trainer:TwoHooks"])

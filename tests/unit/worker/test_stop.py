@@ -102,30 +102,7 @@ def test_a_forked_child_that_lives_on_holds_nobody_up() -> None:
     assert os.waitpid(child, 0)[1] == 0
 
 
-def test_the_handlers_from_before_come_back() -> None:
-    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)]
-    with noted_by(StopSwitch()):
-        pass
-    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)] == before
-
-
-def test_a_wait_ends_when_somebody_asks_to_stop() -> None:
-    stop = StopSwitch()
-    timer = threading.Timer(0.05, stop.request, args=("enough", "user"))
-    timer.start()
-    stop.sleep(3600)
-    timer.join()
-    assert stop.requested
-
-
 def test_a_wait_lasts_as_long_as_it_should_by_the_clock() -> None:
     times = iter([0.0, 0.0, 5.0, 9.9, 10.0])
     StopSwitch().sleep(10, clock=lambda: next(times))
     assert list(times) == []
-
-
-def test_a_wait_after_a_request_ends_at_once() -> None:
-    stop = StopSwitch()
-    stop.request("enough", "user")
-    stop.sleep(3600)
-    assert stop.requested

@@ -20,8 +20,24 @@ def means_of(*ranks: list[tuple[dict[str, float], float]]) -> tuple[dict[str, fl
     return mean_over_ranks(totals)
 
 
-def test_they_are_weighted() -> None:
-    assert means_of([({"a": 1.0}, 3), ({"a": 5.0}, 1)]) == ({"a": 2.0}, [])
+@pytest.mark.parametrize(
+    ("ranks", "means", "lacking"),
+    [
+        pytest.param([[({"a": 1.0}, 3), ({"a": 5.0}, 1)]], {"a": 2.0}, [], id="weighted"),
+        pytest.param([[({"a": math.nan}, 0), ({"a": 2.0}, 2)]], {"a": 2.0}, [], id="a NaN of weight 0 has no say"),
+        pytest.param([[({"a": 1.0, "b": 8.0}, 1), ({"a": 3.0}, 1)]], {"a": 2.0, "b": 8.0}, [], id="of the rest"),
+        pytest.param([[({"a": 1.0}, 1)], [({"a": 3.0, "b": 4.0}, 1)]], {"a": 2.0, "b": 4.0}, ["b"], id="one lacks it"),
+        pytest.param([[({"a": 1.0}, 1)], []], {"a": 1.0}, [], id="a rank has nothing to count"),
+        pytest.param([[({"a": math.inf}, 1), ({"a": 1.0}, 1)]], {"a": math.inf}, [], id="an infinity stays"),
+        pytest.param([[({"a": 1.0}, 0)]], {"a": math.nan}, [], id="no weight at all"),
+        pytest.param([[({"a": math.nan}, 1), ({"a": 1.0}, 1)]], {"a": math.nan}, [], id="NaN stays"),
+        pytest.param([[({"a": math.inf}, 1), ({"a": -math.inf}, 1)]], {"a": math.nan}, [], id="both infinities"),
+    ],
+)
+def test_means_are_those_of_the_batches_by_their_weights(ranks: list, means: dict, lacking: list[str]) -> None:
+    found, told = means_of(*ranks)
+    assert found == pytest.approx(means, nan_ok=True)
+    assert told == lacking
 
 
 def test_no_distribution_over_ranks_changes_them() -> None:
@@ -31,39 +47,6 @@ def test_no_distribution_over_ranks_changes_them() -> None:
     assert three["a"] == pytest.approx(alone["a"], rel=1e-15)
     exact = math.fsum(metrics["a"] * weight for metrics, weight in batches) / sum(weight for _, weight in batches)
     assert alone["a"] == exact
-
-
-def test_a_batch_of_weight_0_has_no_say_even_if_it_is_nan() -> None:
-    assert means_of([({"a": math.nan}, 0), ({"a": 2.0}, 2)]) == ({"a": 2.0}, [])
-
-
-def test_a_metric_is_averaged_over_the_batches_that_have_it() -> None:
-    assert means_of([({"a": 1.0, "b": 8.0}, 1), ({"a": 3.0}, 1)]) == ({"a": 2.0, "b": 8.0}, [])
-
-
-def test_what_a_rank_lacks_is_told() -> None:
-    assert means_of([({"a": 1.0}, 1)], [({"a": 3.0, "b": 4.0}, 1)]) == ({"a": 2.0, "b": 4.0}, ["b"])
-
-
-def test_a_rank_that_had_nothing_to_count_lacks_nothing() -> None:
-    assert means_of([({"a": 1.0}, 1)], []) == ({"a": 1.0}, [])
-
-
-def test_without_any_weight_a_mean_is_nan() -> None:
-    means, missing = means_of([({"a": 1.0}, 0)])
-    assert math.isnan(means["a"])
-    assert missing == []
-
-
-@pytest.mark.parametrize(("values", "mean"), [([math.inf, 1.0], math.inf), ([math.nan, 1.0], math.nan)])
-def test_what_is_not_finite_stays_so(values: list[float], mean: float) -> None:
-    (means, _) = means_of([({"a": value}, 1) for value in values])
-    assert means["a"] == pytest.approx(mean, nan_ok=True)
-
-
-def test_infinities_of_both_signs_have_no_mean() -> None:
-    (means, _) = means_of([({"a": math.inf}, 1), ({"a": -math.inf}, 1)])
-    assert math.isnan(means["a"])
 
 
 @pytest.mark.parametrize("weight", [-1, math.nan, math.inf, "many"])
