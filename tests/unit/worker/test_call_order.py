@@ -1,4 +1,7 @@
-"""The order of all calls. Each transcript is whole: nothing else is called."""
+"""The order of all calls at the ends of runs and epochs, of two stops or failures, and without data.
+
+Whole runs are in ``integration/hooks/test_transcripts.py``.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,113 +14,6 @@ THREE = {"mock_batches": ["a", "b", "c"]}
 
 def lines(transcript: str) -> list[str]:
     return [line.strip() for line in transcript.strip().splitlines()]
-
-
-def test_of_two_epochs_with_checkpoints(run: Callable) -> None:
-    outcome = run(**THREE, **WATCHED, epochs=2, checkpoint_every=2, metric_every=2)
-    saved = [call for call in outcome.calls if call.startswith("on_checkpoint_saved")]
-    assert saved == ["on_checkpoint_saved 2", "on_checkpoint_saved 4", "on_checkpoint_saved 6 final"]
-    for step, call in [(2, saved[0]), (4, saved[1])]:  # it comes when the disk is done, before the next one is begun
-        begun = outcome.calls.index(f"save_checkpoint {step}")
-        assert begun < outcome.calls.index(call) < outcome.calls.index("state_dict", begun)
-    assert [call for call in outcome.calls if call not in saved[:2]] == lines("""
-        setup
-        configure
-        on_train_begin 0
-        on_epoch_begin 0
-        prepare_batch a
-        on_batch_begin a 0
-        train_step 1
-        on_batch_end 1
-        state_dict
-        callback_state 1
-        prepare_batch b
-        on_batch_begin b 1
-        train_step 2
-        on_batch_end 2
-        state_dict
-        save_checkpoint 2
-        callback_state 2
-        prepare_batch c
-        on_batch_begin c 2
-        train_step 3
-        on_batch_end 3
-        on_epoch_end 0
-        on_epoch_begin 1
-        prepare_batch a
-        on_batch_begin a 3
-        train_step 4
-        on_batch_end 4
-        state_dict
-        save_checkpoint 4
-        callback_state 4
-        prepare_batch b
-        on_batch_begin b 4
-        train_step 5
-        on_batch_end 5
-        prepare_batch c
-        on_batch_begin c 5
-        train_step 6
-        on_batch_end 6
-        state_dict
-        save_checkpoint 6 final
-        callback_state 6
-        on_checkpoint_saved 6 final
-        on_epoch_end 1
-        on_train_end 6
-        teardown
-    """)
-    places = [(event.step, event.epoch) for event in outcome.events if event.name == "checkpoint_saved"]
-    assert places == [(2, 0), (4, 1), (6, 1)]
-    others = [event for event in outcome.events if event.name != "checkpoint_saved"]
-    assert [(event.name, event.step, event.epoch) for event in others] == [
-        ("run_submitted", None, None),
-        ("run_started", 0, 0),
-        ("epoch_started", 0, 0),
-        ("metrics", 2, 0),
-        ("epoch_started", 3, 1),
-        ("metrics", 4, 1),
-        ("metrics", 6, 1),
-        ("run_succeeded", 6, 1),
-    ]
-
-
-def test_of_a_resume_in_the_middle_of_an_epoch(run: Callable) -> None:
-    run(**THREE, **WATCHED, max_steps=4)
-    outcome = run(**THREE, **WATCHED, max_steps=6)
-    assert outcome.calls == lines("""
-        setup
-        configure
-        load_state_dict 4
-        load_checkpoint step 4
-        load_callback_state 4
-        on_train_begin 4
-        prepare_batch b
-        on_batch_begin b 4
-        train_step 5
-        on_batch_end 5
-        state_dict
-        callback_state 5
-        prepare_batch c
-        on_batch_begin c 5
-        train_step 6
-        on_batch_end 6
-        state_dict
-        save_checkpoint 6 final
-        callback_state 6
-        on_checkpoint_saved 6 final
-        on_epoch_end 1
-        on_train_end 6
-        teardown
-    """)
-    assert [(event.name, event.step) for event in outcome.events] == [
-        ("run_submitted", None),
-        ("run_resumed", 4),
-        ("run_started", 4),
-        ("metrics", 6),
-        ("checkpoint_saved", 6),
-        ("run_succeeded", 6),
-    ]
 
 
 def test_of_a_resume_at_the_end_of_an_epoch(run: Callable) -> None:
@@ -146,40 +42,6 @@ def test_of_a_resume_at_the_end_of_an_epoch(run: Callable) -> None:
         on_train_end 4
         teardown
     """)
-
-
-def test_of_a_stop_that_the_trainer_asked_for(run: Callable) -> None:
-    outcome = run(**THREE, **WATCHED, max_steps=6, checkpoint_every=2, hyperparams={"stop_at": [2]})
-    assert outcome.calls == lines("""
-        setup
-        configure
-        on_train_begin 0
-        on_epoch_begin 0
-        prepare_batch a
-        on_batch_begin a 0
-        train_step 1
-        on_batch_end 1
-        state_dict
-        callback_state 1
-        prepare_batch b
-        on_batch_begin b 1
-        train_step 2
-        on_batch_end 2
-        on_stop_requested it is enough by recording_trainer:Trainer
-        state_dict
-        save_checkpoint 2 final
-        callback_state 2
-        on_checkpoint_saved 2 final
-        on_train_end 2
-        teardown
-    """)
-    result = outcome.result
-    assert (result.status, result.reason, result.requested_by) == (
-        "succeeded",
-        "it is enough",
-        "recording_trainer:Trainer",
-    )
-    assert (result.step, result.exit_code) == (2, 0)
 
 
 def test_of_a_stop_at_the_end_of_an_epoch(run: Callable) -> None:
@@ -219,31 +81,6 @@ def test_of_two_stops_tells_of_both_and_ends_once(run: Callable) -> None:
     ]
     assert (outcome.result.step, outcome.result.reason) == (1, "first")
     assert [event.payload.reason for event in outcome.of("stop_requested")] == ["first", "second"]
-
-
-def test_of_a_failure(run: Callable) -> None:
-    outcome = run(**THREE, **WATCHED, epochs=1, hyperparams={"raise_at": 2})
-    assert outcome.calls == lines("""
-        setup
-        configure
-        on_train_begin 0
-        on_epoch_begin 0
-        prepare_batch a
-        on_batch_begin a 0
-        train_step 1
-        on_batch_end 1
-        state_dict
-        callback_state 1
-        prepare_batch b
-        on_batch_begin b 1
-        train_step 2
-        on_exception ValueError
-        teardown
-    """)
-    result = outcome.result
-    assert (result.status, result.exit_code, result.step) == ("failed", 1, 1)
-    assert (result.error.type, result.error.message) == ("ValueError", "step 2 went wrong")
-    assert result.final_checkpoint is None
 
 
 def test_of_a_failure_in_setup(run: Callable) -> None:

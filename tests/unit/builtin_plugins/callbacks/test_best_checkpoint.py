@@ -32,19 +32,6 @@ def test_a_value_that_is_not_finite_never_wins(course: Callable[..., Any]) -> No
     assert asked(made(mode="max"), course(), [math.inf, 1.0]) == [20]
 
 
-def test_less_than_the_margin_is_not_better(course: Callable[..., Any]) -> None:
-    assert asked(made(monitor="accuracy", min_delta=0.1), course(), [0.5, 0.55, 0.7], "val/accuracy") == [10, 30]
-
-
-def test_the_best_value_comes_back_when_a_run_resumes(course: Callable[..., Any]) -> None:
-    first, second = made(), made()
-    asked(first, course(), [3.0, 2.0])
-    second.load_callback_state(first.callback_state())
-    run = course()
-    run.to_step(20)
-    assert asked(second, run, [2.5, 1.5]) == [40]
-
-
 def test_a_monitor_that_the_first_validation_lacks_is_refused_and_a_later_gap_is_not(
     course: Callable[..., Any],
 ) -> None:
@@ -56,16 +43,3 @@ def test_a_monitor_that_the_first_validation_lacks_is_refused_and_a_later_gap_is
     callback = made()
     assert asked(callback, run, [1.0]) == [20]
     assert asked(callback, run, [0.5], "val/other") == []
-
-
-def test_a_training_metric_is_judged_at_the_end_of_an_epoch_if_it_was_recorded_since(
-    course: Callable[..., Any],
-) -> None:
-    run, callback = course(), made(monitor="train/loss")
-    run.record(5, train__loss=2.0)
-    callback.on_epoch_end(run.run_state, run.ctx)
-    callback.on_epoch_end(run.to_step(10), run.ctx)
-    run.record(15, train__loss=1.0)
-    callback.on_validation_end({"val/loss": 0.1}, run.run_state, run.ctx)
-    callback.on_epoch_end(run.run_state, run.ctx)
-    assert [(best.value, best.step) for best in run.host.best] == [(2.0, 5), (1.0, 15)]

@@ -52,12 +52,6 @@ def validate(callback: CsvMetrics, run: Any, **metrics: float) -> None:
     callback.on_validation_end(named, run.run_state)
 
 
-def test_each_cadence_step_is_a_row(start: Start, lines: Callable[[str], list[str]]) -> None:
-    callback, run = start()
-    train(callback, run, 5, train__lr=0.1)
-    assert lines("train") == ["step,train/loss,train/lr", "2,0.5,0.1", "4,0.25,0.1"]
-
-
 def test_the_last_step_is_written_when_the_run_ends_fails_or_is_tested(
     start: Start, lines: Callable[[str], list[str]]
 ) -> None:
@@ -120,21 +114,6 @@ def test_a_name_with_a_comma_or_quotes_is_quoted(start: Start, lines: Callable[[
     rows = list(csv.reader(lines("train")))
     assert rows[0] == ["step", "train/loss", 'loss, "smooth"', "more"]
     assert rows[1] == ["2", "0.5", "1.0", ""]
-
-
-def test_a_run_that_resumes_from_an_earlier_step_has_no_step_twice(
-    start: Start, lines: Callable[[str], list[str]]
-) -> None:
-    first = start()
-    train(*first, 4)
-    validate(*first, val__loss=3.0)
-    train(*first, 9)
-    validate(*first, val__loss=2.0)
-    second = start(earlier=first, at=4)
-    assert lines("train") == ["step,train/loss", "2,0.5", "4,0.25"]
-    assert lines("validation") == ["step,val/loss", "4,3.0"]
-    train(*second, 7)
-    assert [line.partition(",")[0] for line in lines("train")] == ["step", "2", "4", "6"]
 
 
 def test_a_run_that_starts_again_at_step_0_starts_with_empty_files(
