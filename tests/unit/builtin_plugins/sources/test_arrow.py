@@ -3,13 +3,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import fsspec
 import pyarrow as pa
 import pytest
 
 from hostcore_builtin_plugins.sources.arrow import ArrowSource
 from hostcore_builtin_plugins.sources.file_dataset import FileDataset
-from hostcore_hookspecs import DataContext, InvalidData, InvalidSettings
+from hostcore_hookspecs import DataContext, InvalidData
 
 Write = Callable[..., Path]
 FORMATS = ("file", "stream")
@@ -58,13 +57,6 @@ def test_record_batches_are_the_shards(write: Write, kind: str, compression: str
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_columns_come_in_the_order_the_job_has_them_in(write: Write, kind: str) -> None:
-    dataset = open_arrow(write("a.arrow", kind=kind), columns=["n", "text"])
-    batch = next(dataset.read_shard(dataset.shards()[0], ["n", "text"], 0))
-    assert dataset.schema.names == batch.schema.names == ["n", "text"]
-
-
-@pytest.mark.parametrize("kind", FORMATS)
 def test_dictionaries_are_read_in_any_order_of_shards(write: Write, kind: str) -> None:
     words = ["a", "b", "a", "c"]
     table = pa.table({"word": pa.array(words * 3).dictionary_encode()})
@@ -77,16 +69,6 @@ def test_a_dictionary_replaced_in_the_middle_of_a_stream_is_minded(tmp_path: Pat
         for batch in batches:
             writer.write_batch(batch)
     assert rows(open_arrow(tmp_path / "a.arrows"), "word") == ["a", "b", "c", "d"]
-
-
-@pytest.mark.parametrize("kind", FORMATS)
-def test_files_in_memory_are_read_through_fsspec(write: Write, kind: str) -> None:
-    memory = fsspec.filesystem("memory")
-    memory.pipe("/flights/a.arrow", write("a.arrow", kind=kind).read_bytes())
-    try:
-        assert rows(open_arrow("memory://flights")) == list(range(10))
-    finally:
-        memory.rm("/flights", recursive=True)
 
 
 def test_a_batch_outlives_the_file_it_was_mapped_from(write: Write) -> None:
@@ -115,15 +97,6 @@ def test_a_stream_that_nobody_ended_is_read_as_far_as_it_goes(write: Write) -> N
     assert rows(open_arrow(path)) == list(range(10))
 
 
-@pytest.mark.parametrize("kind", FORMATS)
-def test_a_truncated_file_is_refused(write: Write, kind: str) -> None:
-    path = write("a.arrow", kind=kind)
-    os.truncate(path, path.stat().st_size // 2)
-    with pytest.raises(InvalidData, match="truncated or damaged Arrow IPC file") as raised:
-        open_arrow(path)
-    assert raised.value.file == str(path)
-
-
 def test_damage_in_the_middle_is_found_while_reading(tmp_path: Path) -> None:
     table = pa.table({"narrow": pa.array([1] * 8, pa.int8()), "n": list(range(8))})
     path = tmp_path / "a.arrow"
@@ -136,25 +109,3 @@ def test_damage_in_the_middle_is_found_while_reading(tmp_path: Path) -> None:
     dataset = open_arrow(path)
     with pytest.raises(InvalidData, match=rf"record batch 1 of {path} cannot be read"):
         list(dataset.read_shard(dataset.shards()[1], None, 0))
-
-
-@pytest.mark.parametrize(
-    ("content", "hint"), [(b"a,b\n1,2\n", "text"), (b"PAR1" + bytes(20), "set dataset.source to parquet")]
-)
-def test_a_file_of_another_format_is_refused_with_what_it_looks_like(tmp_path: Path, content: bytes, hint: str) -> None:
-    (tmp_path / "a.arrow").write_bytes(content)
-    with pytest.raises(InvalidData, match=r"a\.arrow is not an Arrow IPC file or stream") as raised:
-        open_arrow(tmp_path)
-    assert hint in (raised.value.hint or "")
-
-
-def test_an_empty_file_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "a.arrow").touch()
-    with pytest.raises(InvalidData, match=r"is empty \(0 bytes\)"):
-        open_arrow(tmp_path)
-
-
-def test_settings_without_a_path_are_refused() -> None:
-    with pytest.raises(InvalidSettings) as raised:
-        open_arrow()
-    assert raised.value.pointer == "/paths"

@@ -5,11 +5,10 @@ import io
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence
-from datetime import date, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import fsspec
 import pyarrow as pa
 import pytest
 
@@ -281,12 +280,6 @@ def test_a_type_of_a_column_that_is_not_there_is_refused(open_csv: Open) -> None
     assert "did you mean 'label'?" in (found.hint or "")
 
 
-def test_a_column_that_is_not_there_is_refused(open_csv: Open) -> None:
-    found = error(open_csv, b"label,b\n1,2\n", columns=["lable"])
-    assert found.pointer == "/dataset/columns/0"
-    assert "did you mean 'label'?" in (found.hint or "")
-
-
 @pytest.mark.parametrize(
     ("settings", "pointer"),
     [
@@ -304,30 +297,6 @@ def test_settings_that_make_no_sense_are_refused(open_csv: Open, settings: dict[
     with pytest.raises(InvalidSettings) as raised:
         open_csv(b"a,b\n1,2\n", **settings)
     assert raised.value.pointer == pointer
-
-
-@pytest.mark.parametrize(
-    ("name", "says", "hint"),
-    [
-        ("aa.csv", "does not exist", "did you mean a.csv"),
-        ("empty", "has no file that ends in .csv", "it has notes.txt"),
-    ],
-)
-def test_paths_that_name_nothing_are_refused(open_csv: Open, tmp_path: Path, name: str, says: str, hint: str) -> None:
-    open_csv(b"a\n1\n")
-    (tmp_path / "data" / "empty").mkdir()
-    (tmp_path / "data" / "empty" / "notes.txt").touch()
-    source = CsvSource(settings=CsvSource.Settings(paths=(str(tmp_path / "data" / name),)))
-    with pytest.raises(InvalidData, match=says) as raised:
-        source.open_dataset({}, DataContext(split="validation"))
-    assert raised.value.pointer == "/validation/paths/0"
-    assert hint in (raised.value.hint or "")
-
-
-def test_settings_without_a_path_are_refused() -> None:
-    with pytest.raises(InvalidSettings) as raised:
-        CsvSource(settings=CsvSource.Settings(paths=()))
-    assert raised.value.pointer == "/paths"
 
 
 PACKERS: dict[str, Callable[[bytes], bytes]] = {
@@ -357,30 +326,3 @@ def test_a_packed_file_that_is_cut_off_is_refused(open_csv: Open, ending: str) -
     whole = PACKERS[ending](b"a,b\n" + b"1,2\n" * 1000)
     with pytest.raises(InvalidData, match=rf"a\.csv\{ending} cannot be read"):
         open_csv({f"a.csv{ending}": whole[:-5]})
-
-
-def test_a_shard_is_read_from_any_row_with_the_columns_asked_for(
-    open_csv: Open, cut_finely: Callable[..., None]
-) -> None:
-    cut_finely(100)
-    dataset = open_csv(b"a,b,c\n" + b"".join(b"%d,x,%d\n" % (i, -i) for i in range(100)), columns=["c", "a"])
-    assert dataset.schema.names == ["c", "a"]
-    shards = dataset.shards()
-    assert len({shard.id for shard in shards}) == len(shards) > 5
-    for shard in shards:
-        whole = pa.Table.from_batches(dataset.read_shard(shard, ["a"], 0))
-        rest = pa.Table.from_batches(dataset.read_shard(shard, ["a"], 1), whole.schema)
-        assert rest.equals(whole.slice(1))
-    assert table(dataset).column("c").to_pylist() == [-i for i in range(100)]
-
-
-def test_files_in_memory_are_read_through_fsspec(cut_finely: Callable[..., None]) -> None:
-    cut_finely(50)
-    memory = fsspec.filesystem("memory")
-    memory.pipe("/flights/a.csv", b"a,b\n" + b"".join(b"%d,2020-01-01\n" % i for i in range(50)))
-    try:
-        source = CsvSource(settings=CsvSource.Settings(paths="memory://flights"))
-        dataset = source.open_dataset({}, DataContext())
-        assert table(dataset).to_pylist() == [{"a": i, "b": date(2020, 1, 1)} for i in range(50)]
-    finally:
-        memory.rm("/flights", recursive=True)
