@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from functools import cached_property
 from typing import Any, TextIO, cast
 
-from hostcore.secrets.scrub import Filter, when_known
+from hostcore.secrets.scrub import SecretFilter, when_known
 
 
 def open_closed_streams() -> None:
@@ -72,7 +72,7 @@ class _Scrubbed:
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
-        self._filter = Filter()
+        self._filter = SecretFilter()
         self._lock = threading.RLock()
         atexit.register(self._finish)
 

@@ -36,7 +36,7 @@ class Entry:
 
 
 @attrs.define
-class Line:
+class LogLine:
     """One line of the log."""
 
     #: None if the line is no event.
@@ -85,7 +85,7 @@ class EventLog:
         assert line.event is not None
         return line.event
 
-    def extend(self, entries: Sequence[Entry]) -> list[Line]:
+    def extend(self, entries: Sequence[Entry]) -> list[LogLine]:
         """Number events and write them, all of them or none.
 
         :raises OSError: When they cannot be written, for instance because the disk is full.
@@ -97,7 +97,7 @@ class EventLog:
         begin = os.lseek(self._descriptor, 0, os.SEEK_CUR) - len(texts)
         lines = []
         for event, text in numbered:
-            lines.append(Line(event, begin, begin := begin + len(text)))
+            lines.append(LogLine(event, begin, begin := begin + len(text)))
             self._note(event)
         return lines
 

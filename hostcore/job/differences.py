@@ -21,7 +21,7 @@ _MOST_SHOWN = 5
 
 
 @attrs.frozen(kw_only=True)
-class Difference:
+class JobDifference:
     """One place in which two jobs differ."""
 
     pointer: str
@@ -54,10 +54,10 @@ def _identity(spec: JobSpec) -> dict[str, Any]:
     }
 
 
-def job_differences(before: JobSpec, after: JobSpec) -> list[Difference]:
+def job_differences(before: JobSpec, after: JobSpec) -> list[JobDifference]:
     """The differences of two jobs, value by value; empty if one can continue the other."""
     one, other = _identity(before), _identity(after)
-    differences: list[Difference] = []
+    differences: list[JobDifference] = []
     for key in (key for key in one if one[key] != other[key]):
         if key != "global_batch_size":
             differences += _leaves(f"/{key}", _plain(one[key]), _plain(other[key]))
@@ -66,19 +66,19 @@ def job_differences(before: JobSpec, after: JobSpec) -> list[Difference]:
     return differences
 
 
-def in_words(differences: Sequence[Difference]) -> str:
+def in_words(differences: Sequence[JobDifference]) -> str:
     """The first few of them in a line."""
     shown = ", ".join(str(difference) for difference in differences[:_MOST_SHOWN])
     more = len(differences) - _MOST_SHOWN
     return f"{shown} and {more} more" if more > 0 else shown
 
 
-def _of_global_batch(before: JobSpec, after: JobSpec) -> list[Difference]:
+def _of_global_batch(before: JobSpec, after: JobSpec) -> list[JobDifference]:
     sizes = (before.rows_per_step, after.rows_per_step)
     if before.global_batch_size or after.global_batch_size:
-        return [Difference(pointer="/global_batch_size", before=sizes[0], after=sizes[1])]
+        return [JobDifference(pointer="/global_batch_size", before=sizes[0], after=sizes[1])]
     factors = zip(_factors(before), _factors(after), strict=True)
-    return [Difference(pointer=at, before=old, after=new) for (at, m, old), (_, n, new) in factors if m != n]
+    return [JobDifference(pointer=at, before=old, after=new) for (at, m, old), (_, n, new) in factors if m != n]
 
 
 def _factors(spec: JobSpec) -> list[tuple[str, int, Any]]:
@@ -97,19 +97,19 @@ def _plain(value: Any) -> Any:
     return ABSENT if value is None else to_plain(value)
 
 
-def _leaves(pointer: str, before: Any, after: Any) -> list[Difference]:
+def _leaves(pointer: str, before: Any, after: Any) -> list[JobDifference]:
     """The innermost places in which two values differ."""
     if before == after:
         return []
     if is_reference(before) or is_reference(after):
-        return [Difference(pointer=pointer, before=before, after=after)]
+        return [JobDifference(pointer=pointer, before=before, after=after)]
     if isinstance(before, Mapping) and isinstance(after, Mapping):
         members = [(key, before.get(key, ABSENT), after.get(key, ABSENT)) for key in {**before, **after}]
     elif isinstance(before, list) and isinstance(after, list):
         pairs = enumerate(zip_longest(before, after, fillvalue=ABSENT))
         members = [(str(index), old, new) for index, (old, new) in pairs]
     else:
-        return [Difference(pointer=pointer, before=before, after=after)]
+        return [JobDifference(pointer=pointer, before=before, after=after)]
     return [leaf for key, old, new in members for leaf in _leaves(f"{pointer}/{escaped(key)}", old, new)]
 
 

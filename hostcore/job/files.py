@@ -44,7 +44,7 @@ def read_job(path: Path) -> Document:
     :raises HostcoreError: See :func:`hostcore.job.files.read_file`; ``job.include``; ``value.type``. An error about the
         file itself has no ``file``.
     """
-    return _Reading().read(path, within=())
+    return _JobReader().read(path, within=())
 
 
 def without_annotations(job: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -53,7 +53,7 @@ def without_annotations(job: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 @attrs.define
-class _Reading:
+class _JobReader:
     """Reads the files of one job."""
 
     files: int = 0

@@ -47,7 +47,7 @@ _TOML_PLACE: Final = re.compile(r"(.*) \(at (?:line (\d+), column (\d+)|end of d
 
 
 @attrs.frozen(kw_only=True)
-class Format:
+class JobFormat:
     """A way to write a job."""
 
     endings: tuple[str, ...]
@@ -186,16 +186,16 @@ def _too_deep() -> HostcoreError:
     return HostcoreError("nested too deep to be a job", code="job.too_deep")
 
 
-_JSON: Final = Format(endings=(".json",), most_bytes=MAX_JSON_BYTES, parse=parse_json)
+_JSON: Final = JobFormat(endings=(".json",), most_bytes=MAX_JSON_BYTES, parse=parse_json)
 _FORMATS: Final = (
     _JSON,
-    Format(endings=(".yaml", ".yml"), most_bytes=MAX_YAML_BYTES, parse=parse_yaml),
-    Format(endings=(".toml",), most_bytes=MAX_TOML_BYTES, parse=parse_toml),
+    JobFormat(endings=(".yaml", ".yml"), most_bytes=MAX_YAML_BYTES, parse=parse_yaml),
+    JobFormat(endings=(".toml",), most_bytes=MAX_TOML_BYTES, parse=parse_toml),
 )
 #: How the names of job files end.
 ENDINGS: Final = tuple(ending for one in _FORMATS for ending in one.endings)
 
 
-def format_of(path: Path) -> Format:
+def format_of(path: Path) -> JobFormat:
     """The format of a file, by the ending of its name; JSON for any other ending."""
     return next((one for one in _FORMATS if path.suffix.lower() in one.endings), _JSON)

@@ -82,7 +82,7 @@ def claim_attempt(folder: Path, attempt: int, *, process: ProcessIdentity, start
 
 
 @attrs.frozen(kw_only=True)
-class Claim:
+class AttemptClaim:
     """``attempts/<n>.json``."""
 
     attempt: int
@@ -92,14 +92,14 @@ class Claim:
     started_ms: int
 
 
-def read_claim(folder: Path, attempt: int) -> Claim | None:
+def read_claim(folder: Path, attempt: int) -> AttemptClaim | None:
     """Return the claim of an attempt; None if there is none.
 
     None as well for an empty or damaged file: its name alone is the claim, and it may be read while it is written.
     """
     path = folder / f"{attempt}.json"
     try:
-        return construct(Claim, read_document(path), file=path)
+        return construct(AttemptClaim, read_document(path), file=path)
     except (FileNotFoundError, CorruptDocument, UnreadableDocument):
         return None
 
@@ -144,7 +144,7 @@ def await_proof(directory: RunDirectory, *, sleep: Callable[[float], None] = tim
     return proven
 
 
-def is_opening(directory: RunDirectory, attempt: int, claim: Claim | None) -> bool:
+def is_opening(directory: RunDirectory, attempt: int, claim: AttemptClaim | None) -> bool:
     """Return whether an attempt without a lease may be about to get it.
 
     :param claim: None if there is none, or if it has not been written yet: its file comes first.

@@ -78,7 +78,7 @@ class Findings:
 
 
 @attrs.define
-class _Stretch:
+class _NonfiniteStretch:
     """Recordings in a row that were not finite, by the step of the first and of the last."""
 
     first: int
@@ -89,7 +89,7 @@ class _NonfiniteMetrics:
     """Stretches of recordings that were not finite, by metric."""
 
     def __init__(self) -> None:
-        self._stretches: dict[str, list[_Stretch]] = {}
+        self._stretches: dict[str, list[_NonfiniteStretch]] = {}
         #: The metrics whose newest recording was not finite.
         self._open: set[str] = set()
 
@@ -117,7 +117,7 @@ class _NonfiniteMetrics:
         if stretches and name in self._open:
             stretches[-1].last = step
         else:
-            stretches.append(_Stretch(step, step))
+            stretches.append(_NonfiniteStretch(step, step))
         if len(stretches) > _MOST_STRETCHES:
             stretches[0].last = stretches.pop(1).last
         self._open.add(name)
@@ -157,7 +157,7 @@ class _NonfiniteMetrics:
         )
 
 
-def _message(name: str, stretches: Sequence[_Stretch], *, is_open: bool) -> str:
+def _message(name: str, stretches: Sequence[_NonfiniteStretch], *, is_open: bool) -> str:
     """``train/loss has not been finite since step 40``; ``train/loss was not finite at steps 40 to 60``."""
     *before, newest = stretches
     if is_open and newest.first < newest.last:
@@ -166,7 +166,7 @@ def _message(name: str, stretches: Sequence[_Stretch], *, is_open: bool) -> str:
     return f"{name} was not finite {_when(stretches)}"
 
 
-def _when(stretches: Sequence[_Stretch]) -> str:
+def _when(stretches: Sequence[_NonfiniteStretch]) -> str:
     first, last = stretches[0].first, stretches[-1].last
     if first == last:
         return f"at step {first:,}"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import attrs
 import orjson
 
-from hostcore.runs.attempts import Claim, is_held, is_opening, newest_attempt, read_claim
+from hostcore.runs.attempts import AttemptClaim, is_held, is_opening, newest_attempt, read_claim
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.documents import CorruptDocument, UnreadableDocument
 from hostcore.runs.lease import Lease
@@ -114,12 +114,12 @@ def known_record(directory: RunDirectory) -> RunRecord:
 
 
 @attrs.frozen(kw_only=True)
-class _State:
+class _AttemptState:
     """The state of a run's newest attempt, by the files that are visible here."""
 
     status: str
     attempt: int
-    claim: Claim | None
+    claim: AttemptClaim | None
     #: The result of this attempt, once it has ended.
     ended: RunResult | None
     #: Finished steps, and the time of the last sign of life, while there is no result.
@@ -156,7 +156,7 @@ def summarize(directory: RunDirectory, *, told: "LaunchStatus | None" = None) ->
     )
 
 
-def _local_state(directory: RunDirectory, told: "LaunchStatus | None") -> _State:
+def _local_state(directory: RunDirectory, told: "LaunchStatus | None") -> _AttemptState:
     # The lease is removed after the result was written: read the other way round, an end could be missed.
     lease, held = Lease.read(directory.lease), is_held(directory)
     result = RunResult.read(directory.result)
@@ -166,7 +166,7 @@ def _local_state(directory: RunDirectory, told: "LaunchStatus | None") -> _State
     is_without_lease = not of_newest and (lease is None or lease.attempt < attempt)
     lives = held or (is_without_lease and is_opening(directory, attempt, claim))
     awaited = not lives and _is_awaited(directory, attempt, told)
-    return _State(
+    return _AttemptState(
         status="running" if lives else "submitted" if awaited else "lost",
         attempt=attempt,
         claim=claim,
@@ -186,7 +186,7 @@ def _remote_launch(directory: RunDirectory) -> "Launch | None":
     return launch if launch is not None and not launch.sees_run_dir else None
 
 
-def _remote_state(directory: RunDirectory, launch: "Launch", told: "LaunchStatus | None") -> _State:
+def _remote_state(directory: RunDirectory, launch: "Launch", told: "LaunchStatus | None") -> _AttemptState:
     from hostcore.runs.launch import launcher_status
 
     result = RunResult.read(directory.result)
@@ -196,7 +196,7 @@ def _remote_state(directory: RunDirectory, launch: "Launch", told: "LaunchStatus
     if ended is None and told is None:
         told = launcher_status(directory, launch, begun=begun)
     step, seen_ms = _newest_sign(directory.events)
-    return _State(
+    return _AttemptState(
         status=told.status if told else "lost",
         attempt=attempt,
         claim=read_claim(directory.attempts, attempt),

@@ -10,7 +10,7 @@ import threading
 from contextlib import suppress
 from typing import Final
 
-from hostcore.secrets.scrub import Filter
+from hostcore.secrets.scrub import SecretFilter
 
 _CHUNK_BYTES: Final = 64 * 1024
 #: How long to wait for the last output of a process that has ended; a process that it has started may still write.
@@ -75,7 +75,7 @@ def redirect_output(into: int) -> None:
 
 def _copy(source: int, file: int) -> None:
     """Copy until the last writer has closed the pipe. What a full disk does not take is lost: no writer waits."""
-    output = Filter()
+    output = SecretFilter()
     while piece := os.read(source, _CHUNK_BYTES):
         _write(file, output.feed(piece))
     _write(file, output.finish())

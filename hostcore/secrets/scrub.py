@@ -143,7 +143,7 @@ def scrubbed(value: Any) -> Any:
     return value
 
 
-class Filter:
+class SecretFilter:
     """A stream of UTF-8 in pieces; a secret that is cut is hidden, too: its beginning waits for the next piece."""
 
     def __init__(self) -> None:

@@ -10,7 +10,7 @@ import attrs
 from hostcore.checkpoints.errors import CheckpointError
 from hostcore.errors import Errors
 from hostcore.job.data import settled_split, with_split_alone
-from hostcore.job.differences import ABSENT, Difference, in_words
+from hostcore.job.differences import ABSENT, JobDifference, in_words
 from hostcore.job.document import Origins
 from hostcore.job.json_values import to_plain
 from hostcore.job.spec import JobSpec
@@ -173,7 +173,7 @@ def _other_hyperparams(plan: RunPlan, record: RunRecord | None) -> str | None:
         return None
     before, now = record.job.get("hyperparams", {}), to_plain(plan.spec.hyperparams)
     different = [
-        Difference(pointer=f"/hyperparams/{key}", before=before.get(key, ABSENT), after=now.get(key, ABSENT))
+        JobDifference(pointer=f"/hyperparams/{key}", before=before.get(key, ABSENT), after=now.get(key, ABSENT))
         for key in {**before, **now}
         if before.get(key, ABSENT) != now.get(key, ABSENT)
     ]

@@ -1,4 +1,14 @@
-"""Optional help for trainer authors. Everything here can also be written by hand; nothing in the host depends on it."""
+"""Optional help for trainer authors. Everything here can also be written by hand; nothing in the host depends on it.
+
+Door:
+
+    to_tensors, to_float_scalar                  Arrow batch -> tensors; tensor -> number
+    to_device, seed_everything                   tensors on a device; seeds of all generators
+    build_default_adamw_bundle, schedule         AdamW with its groups; learning rate by step
+    parallelize, average_gradients               a module on several ranks
+    training_state, load_training_state          state of model and optimizer for ``state_dict``
+    save_trainable_module_checkpoint, load_trainable_module_checkpoint   files of a module's trained parameters
+"""
 
 from hostcore_toolkit.devices import seed_everything, to_device
 from hostcore_toolkit.module_checkpoint import save_trainable_module_checkpoint

@@ -14,7 +14,7 @@ from typing import Final
 
 import attrs
 
-from hostcore.events.merger import Line
+from hostcore.events.merger import LogLine
 from hostcore.runs.result import NOT_DELIVERED, Left
 from hostcore.supervisor.attempt.ending import End
 from hostcore.supervisor.delivery.reporters import Reporters, Undelivered, pending
@@ -101,7 +101,7 @@ class Serving:
         self._deliveries.start(ctx)
         self._uploads.start()
 
-    def hear(self, lines: Sequence[Line]) -> None:
+    def hear(self, lines: Sequence[LogLine]) -> None:
         """Events were written to the log. Never waits."""
         self._deliveries.announce(lines)
         for line in lines:

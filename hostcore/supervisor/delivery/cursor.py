@@ -11,7 +11,7 @@ import attrs
 import orjson
 
 from hostcore.events.codec import CorruptLog, decode_event
-from hostcore.events.merger import Line
+from hostcore.events.merger import LogLine
 from hostcore.events.strict_json import dump
 from hostcore.events.writer import now_ms
 from hostcore_hookspecs.events import Event
@@ -32,9 +32,9 @@ class LogView:
         self.path = path
         self._lock = threading.Lock()
         #: By where they begin.
-        self._recent: OrderedDict[int, Line] = OrderedDict()
+        self._recent: OrderedDict[int, LogLine] = OrderedDict()
         #: What the writer has written, and no reader has taken yet; the oldest are dropped, and read from the disk.
-        self._written: deque[Line] = deque(maxlen=_KEPT_EVENTS)
+        self._written: deque[LogLine] = deque(maxlen=_KEPT_EVENTS)
         #: Where the log ends, in bytes; None: not known.
         self._end: int | None = None
 
@@ -46,7 +46,7 @@ class LogView:
         except FileNotFoundError:
             return 0
 
-    def note(self, lines: Sequence[Line]) -> None:
+    def note(self, lines: Sequence[LogLine]) -> None:
         """Lines were written, which need not be read and decoded again. Never waits.
 
         :param lines: The newest, behind which there is nothing; empty if that is not known.
@@ -54,7 +54,7 @@ class LogView:
         self._written.extend(lines)
         self._end = lines[-1].end if lines else None
 
-    def after(self, offset: int) -> list[Line]:
+    def after(self, offset: int) -> list[LogLine]:
         """Some of the lines that begin at an offset; none if there is no whole one yet.
 
         :raises OSError: When the log cannot be read.
@@ -64,7 +64,7 @@ class LogView:
                 self._keep(self._written.popleft())
             if offset not in self._recent and (self._end is None or offset < self._end):
                 self._read(offset)
-            found: list[Line] = []
+            found: list[LogLine] = []
             while (line := self._recent.get(offset)) is not None:
                 found.append(line)
                 offset = line.end
@@ -111,10 +111,10 @@ class LogView:
             length *= 2
         for line in chunk[: chunk.rindex(b"\n")].split(b"\n"):
             end = offset + len(line) + 1
-            self._keep(Line(_event_of(line), offset, end))
+            self._keep(LogLine(_event_of(line), offset, end))
             offset = end
 
-    def _keep(self, line: Line) -> None:
+    def _keep(self, line: LogLine) -> None:
         self._recent[line.begin] = line
         if len(self._recent) > _KEPT_EVENTS:
             self._recent.popitem(last=False)

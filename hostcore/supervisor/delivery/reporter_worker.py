@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 
 import attrs
 
-from hostcore.events.merger import Line
+from hostcore.events.merger import LogLine
 from hostcore.plugins.errors import one_line
 from hostcore.supervisor.delivery.calls import ONCE, Breaker, Call, Timeouts, call_with_retries, lower_priority
 from hostcore.supervisor.delivery.cursor import Cursor, CursorFile, LogView
@@ -198,7 +198,7 @@ class ReporterWorker:
         while not self._abandoned.is_set():
             is_last = self._no_more.is_set()
             self._news.clear()
-            lines: list[Line] = []
+            lines: list[LogLine] = []
             if not self._insist(f"reading {self._log.path.name}", self._read, lines):
                 return
             for line in lines:
@@ -209,10 +209,10 @@ class ReporterWorker:
                     return
                 self._rest()
 
-    def _read(self, lines: list[Line]) -> None:
+    def _read(self, lines: list[LogLine]) -> None:
         lines += self._log.after(self.cursor.offset)
 
-    def _take(self, line: Line) -> bool:
+    def _take(self, line: LogLine) -> bool:
         """Report a line's event. Whether it was taken."""
         if line.event is None:
             where = f"at byte {self.cursor.offset} of {self._log.path.name}"

@@ -7,7 +7,7 @@ from typing import Final
 
 import attrs
 
-from hostcore.events.merger import Line
+from hostcore.events.merger import LogLine
 from hostcore.runs.directory import RunDirectory
 from hostcore.supervisor.delivery.cursor import Cursor, CursorFile, LogView
 from hostcore.supervisor.delivery.reporter_worker import ReporterTimeouts, ReporterWorker
@@ -67,7 +67,7 @@ class Reporters:
         for worker in self._workers:
             worker.start()
 
-    def announce(self, lines: Sequence[Line] = ()) -> None:
+    def announce(self, lines: Sequence[LogLine] = ()) -> None:
         """The log has grown. Never waits.
 
         :param lines: The newest; empty if they are not known.

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from hostcore.job.differences import ABSENT, Difference, in_words, job_differences
+from hostcore.job.differences import ABSENT, JobDifference, in_words, job_differences
 from hostcore.job.spec import JobSpec
 from hostcore.job.structure import structure
 
@@ -64,7 +64,7 @@ def test_two_jobs_differ_value_by_value(change: dict[str, Any], told: list[str])
 
 def test_a_difference_has_both_values() -> None:
     (difference,) = job_differences(spec_of(), spec_of(hyperparams={"learning_rate": 0.1}))
-    assert difference == Difference(pointer="/hyperparams/model", before={"width": 8}, after=ABSENT)
+    assert difference == JobDifference(pointer="/hyperparams/model", before={"width": 8}, after=ABSENT)
 
 
 def test_in_a_line_at_most_five_are_shown() -> None:

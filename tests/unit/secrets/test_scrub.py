@@ -13,7 +13,7 @@ import pytest
 
 from hostcore.events.strict_json import dump
 from hostcore.secrets.output import ScrubbedOutput
-from hostcore.secrets.scrub import HIDDEN, Filter, forget_all, known, remember, scrub, scrub_bytes, when_known
+from hostcore.secrets.scrub import HIDDEN, SecretFilter, forget_all, known, remember, scrub, scrub_bytes, when_known
 from hostcore_hookspecs.errors import HostcoreError
 
 AWKWARD = [
@@ -95,7 +95,7 @@ class TestPieces:
         remember(value)
         raw = f"before {value} behind\n".encode()
         for cut in range(len(raw)):
-            pieces = Filter()
+            pieces = SecretFilter()
             assert pieces.feed(raw[:cut]) + pieces.feed(raw[cut:]) + pieces.finish() == scrub_bytes(raw)
 
     def test_any_text_in_any_pieces_is_hidden_as_it_is_in_one(self) -> None:
@@ -109,7 +109,7 @@ class TestPieces:
             for secret in secrets:
                 remember(secret)
             text = "".join(rng.choices([*"ab-x", *secrets], k=rng.randint(1, 40))).encode() + b"#"
-            pieces, shown, at = Filter(), b"", 0
+            pieces, shown, at = SecretFilter(), b"", 0
             while at < len(text):
                 size = rng.randint(1, 7)
                 shown += pieces.feed(text[at : at + size])
@@ -118,13 +118,13 @@ class TestPieces:
 
     def test_what_cannot_be_a_secret_is_shown_at_once(self) -> None:
         remember("secret-token")
-        pieces = Filter()
+        pieces = SecretFilter()
         fed = [pieces.feed(piece) for piece in (b"a line of s", b"and\n", b"the se", b"cret-token", b"it is se")]
         assert [*fed, pieces.finish()] == [b"a line of ", b"sand\n", b"the ", HIDDEN.encode(), b"it is ", b"se"]
 
     def test_half_a_secret_at_the_end_is_hidden(self) -> None:
         remember("secret-token")
-        pieces = Filter()
+        pieces = SecretFilter()
         assert pieces.feed(b"my secret-to") + pieces.finish() == f"my {HIDDEN}".encode()
 
 
