@@ -9,6 +9,7 @@ from annotated_types import Ge, Gt, MinLen
 
 from hostcore.job.bounds import Pattern
 from hostcore.job.forms import object_form
+from hostcore.job.forms.key import key
 from hostcore.job.json_values import to_plain
 from hostcore.job.names import BUILTIN, PluginName, without_builtin
 from hostcore_builtin_plugins.control_characters import visible
@@ -30,9 +31,7 @@ class ComponentUse:
 class DeliveryUse(ComponentUse):
     """One use of a reporter or an uploader."""
 
-    required: bool = attrs.field(
-        default=False, metadata={"help": "Whether the run fails at its end if this could not deliver everything."}
-    )
+    required: bool = key("Whether the run fails at its end if this could not deliver everything.", default=False)
 
 
 @attrs.frozen(kw_only=True)
@@ -43,14 +42,12 @@ class InputSpec:
         default=None,
         metadata={"shorthand": True, "help": "A reference that the resolvers know, a URI, or a path of this machine."},
     )
-    uri: Text | Mapping[str, Any] | None = attrs.field(
-        default=None, metadata={"help": "A URI or a path, which no resolver is asked about."}
+    uri: Text | Mapping[str, Any] | None = key("A URI or a path, which no resolver is asked about.", default=None)
+    sha256: Annotated[str, Pattern("[0-9a-f]{64}", "a SHA-256: 64 hexadecimal digits", str.lower)] | None = key(
+        "What the content of the file must have.", default=None
     )
-    sha256: Annotated[str, Pattern("[0-9a-f]{64}", "a SHA-256: 64 hexadecimal digits", str.lower)] | None = attrs.field(
-        default=None, metadata={"help": "What the content of the file must have."}
-    )
-    storage_options: Mapping[str, Any] | None = attrs.field(
-        default=None, metadata={"help": "For the file system of the URI, as fsspec takes them."}
+    storage_options: Mapping[str, Any] | None = key(
+        "For the file system of the URI, as fsspec takes them.", default=None
     )
 
     def __attrs_post_init__(self) -> None:
@@ -70,31 +67,19 @@ class DatasetSpec:
     source: PluginName = attrs.field(
         metadata={"help": "The data source.", "default": "`parquet` when `parquet_paths` is given"}
     )
-    batch_size: Annotated[int, Ge(1)] = attrs.field(default=32, metadata={"help": "Rows per rank and micro-batch."})
-    readahead: Annotated[int, Ge(0)] = attrs.field(
-        default=2, metadata={"help": "Windows to read ahead of the loop, if memory allows; 0: none."}
-    )
-    columns: tuple[str, ...] = attrs.field(
-        default=(), metadata={"help": "The columns to read, in this order.", "default": "all"}
-    )
-    shuffle: bool = attrs.field(
-        default=False, metadata={"help": "Shuffle anew in every epoch, as a pure function of the seed."}
-    )
-    workers: Annotated[int, Ge(0)] = attrs.field(
-        default=0, metadata={"help": "Processes that run `transform_batch` ahead of the loop."}
-    )
-    lanes: Annotated[int, Ge(1)] | None = attrs.field(
+    batch_size: Annotated[int, Ge(1)] = key("Rows per rank and micro-batch.", default=32)
+    readahead: Annotated[int, Ge(0)] = key("Windows to read ahead of the loop, if memory allows; 0: none.", default=2)
+    columns: tuple[str, ...] = key("The columns to read, in this order.", default=(), shown="all")
+    shuffle: bool = key("Shuffle anew in every epoch, as a pure function of the seed.", default=False)
+    workers: Annotated[int, Ge(0)] = key("Processes that run `transform_batch` ahead of the loop.", default=0)
+    lanes: Annotated[int, Ge(1)] | None = key(
+        "Places of the data that a shuffled batch draws from at once.",
         default=None,
-        metadata={
-            "help": "Places of the data that a shuffled batch draws from at once.",
-            "default": "the largest of 24, 12, 8, 4, 2, 1 not above a quarter of the shards",
-        },
+        shown="the largest of 24, 12, 8, 4, 2, 1 not above a quarter of the shards",
     )
-    shuffle_window: Annotated[int, Ge(1)] = attrs.field(
-        default=131_072, metadata={"help": "Rows that are shuffled together, over all lanes."}
-    )
-    window_bytes: Annotated[int, Ge(1)] = attrs.field(
-        default=64 * 1024 * 1024, metadata={"help": "Bytes that a window may take in memory; makes it smaller."}
+    shuffle_window: Annotated[int, Ge(1)] = key("Rows that are shuffled together, over all lanes.", default=131_072)
+    window_bytes: Annotated[int, Ge(1)] = key(
+        "Bytes that a window may take in memory; makes it smaller.", default=64 * 1024 * 1024
     )
 
     @source.default
@@ -130,34 +115,24 @@ class DatasetSpec:
 class EnvironmentSpec:
     """An environment of the job's own: built from requirements or a lock, or one that exists."""
 
-    requirements: tuple[Text, ...] = attrs.field(
-        default=(),
-        metadata={"help": "What to install, as pip takes it: `my-trainer>=2`. For a worker, hostcore itself is added."},
+    requirements: tuple[Text, ...] = key(
+        "What to install, as pip takes it: `my-trainer>=2`. For a worker, hostcore itself is added.", default=()
     )
-    indexes: tuple[Text, ...] = attrs.field(
-        default=(),
-        metadata={"help": "Package indexes that are asked for them before the one that uv is configured with."},
+    indexes: tuple[Text, ...] = key(
+        "Package indexes that are asked for them before the one that uv is configured with.", default=()
     )
-    lock: Text | None = attrs.field(
+    lock: Text | None = key(
+        "A `pylock.toml` (PEP 751) or `uv.lock` to install from, in place of `requirements`.", default=None
+    )
+    python: Text | None = key("The version of Python to build it with: `3.12`.", default=None, shown="that of hostcore")
+    interpreter: Text | None = key(
+        "The Python of an environment that exists; for a worker, it has hostcore. Nothing is written there.",
         default=None,
-        metadata={"help": "A `pylock.toml` (PEP 751) or `uv.lock` to install from, in place of `requirements`."},
     )
-    python: Text | None = attrs.field(
-        default=None,
-        metadata={"help": "The version of Python to build it with: `3.12`.", "default": "that of hostcore"},
-    )
-    interpreter: Text | None = attrs.field(
-        default=None,
-        metadata={
-            "help": "The Python of an environment that exists; for a worker, it has hostcore. Nothing is written there."
-        },
-    )
-    used_by: Literal["worker", "programs"] = attrs.field(
+    used_by: Literal["worker", "programs"] = key(
+        "`worker`: it runs there, with the trainer, the data source and callbacks. `programs`: those that it "
+        "starts do, as the trainer `process` does; `python` is then the one of the environment.",
         default="worker",
-        metadata={
-            "help": "`worker`: it runs there, with the trainer, the data source and callbacks. `programs`: those that "
-            "it starts do, as the trainer `process` does; `python` is then the one of the environment."
-        },
     )
 
     @requirements.validator
@@ -215,17 +190,13 @@ class EnvironmentSpec:
 class ResourcesSpec:
     """Resources that a launcher asks its engine for."""
 
-    num_nodes: Annotated[int, Ge(1)] = attrs.field(default=1, metadata={"help": "Machines."})
-    gpus_per_node: Annotated[int, Ge(0)] = attrs.field(default=0, metadata={"help": "GPUs on each machine."})
-    cpus_per_node: Annotated[float, Gt(0)] | None = attrs.field(
-        default=None, metadata={"help": "CPU cores on each machine."}
-    )
-    memory_per_node_gb: Annotated[float, Gt(0)] | None = attrs.field(
-        default=None, metadata={"help": "Memory of each machine, in GB."}
-    )
-    image: Text | None = attrs.field(default=None, metadata={"help": "Container image."})
-    namespace: Text | None = attrs.field(default=None, metadata={"help": "Kubernetes namespace, or Slurm account."})
-    env: Mapping[str, str] = attrs.field(factory=dict, metadata={"help": "Environment variables."})
+    num_nodes: Annotated[int, Ge(1)] = key("Machines.", default=1)
+    gpus_per_node: Annotated[int, Ge(0)] = key("GPUs on each machine.", default=0)
+    cpus_per_node: Annotated[float, Gt(0)] | None = key("CPU cores on each machine.", default=None)
+    memory_per_node_gb: Annotated[float, Gt(0)] | None = key("Memory of each machine, in GB.", default=None)
+    image: Text | None = key("Container image.", default=None)
+    namespace: Text | None = key("Kubernetes namespace, or Slurm account.", default=None)
+    env: Mapping[str, str] = key("Environment variables.", factory=dict)
 
 
 def dataset_keys() -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 import attrs
 from annotated_types import Ge, Le, MinLen
 
+from hostcore.job.forms.key import key
 from hostcore.job.json_values import to_plain
 from hostcore.job.names import (
     BUILTIN,
@@ -54,195 +55,139 @@ Seconds = Annotated[float, Ge(0)]
 class JobSpec:
     """A job after profile, command line and defaults were applied."""
 
-    trainer_api_version: Text = attrs.field(
-        default=TRAINER_API_VERSION,
-        metadata={"help": "The version of the contract; an unknown one is refused."},
+    trainer_api_version: Text = key(
+        "The version of the contract; an unknown one is refused.", default=TRAINER_API_VERSION
     )
-    run_id: RunId = attrs.field(
-        default="", metadata={"help": "The name of the run and of its directory.", "default": "generated"}
-    )
+    run_id: RunId = key("The name of the run and of its directory.", default="", shown="generated")
     trainer: PluginName = attrs.field(metadata={"help": "`name`, `distribution/name` or `module:symbol`."})
-    hyperparams: Mapping[str, Any] = attrs.field(
-        factory=dict, metadata={"help": "The trainer's own settings; strict if it declares `Hyperparams`."}
+    hyperparams: Mapping[str, Any] = key(
+        "The trainer's own settings; strict if it declares `Hyperparams`.", factory=dict
     )
-    dataset: DatasetSpec | None = attrs.field(
-        default=None, metadata={"help": "The data to train on.", "default": "what the trainer brings, if it does"}
+    dataset: DatasetSpec | None = key(
+        "The data to train on.", default=None, shown="what the trainer brings, if it does"
     )
-    validation: DatasetSpec | None = attrs.field(
-        default=None, metadata={"help": "The data to validate on.", "default": "what the trainer brings, if it does"}
+    validation: DatasetSpec | None = key(
+        "The data to validate on.", default=None, shown="what the trainer brings, if it does"
     )
-    test: DatasetSpec | None = attrs.field(
-        default=None,
-        metadata={"help": "The data to test on, at the end.", "default": "what the trainer brings, if it does"},
+    test: DatasetSpec | None = key(
+        "The data to test on, at the end.", default=None, shown="what the trainer brings, if it does"
     )
-    mock_batches: Annotated[tuple[Any, ...], MinLen(1)] | None = attrs.field(
-        default=None,
-        metadata={"help": "A list of batches in place of `dataset`, each for `prepare_batch` as it is."},
+    mock_batches: Annotated[tuple[Any, ...], MinLen(1)] | None = key(
+        "A list of batches in place of `dataset`, each for `prepare_batch` as it is.", default=None
     )
-    max_steps: Annotated[int, Ge(0)] = attrs.field(
-        default=0, metadata={"help": "Steps after which the run ends; 0: no limit. Required without data."}
+    max_steps: Annotated[int, Ge(0)] = key(
+        "Steps after which the run ends; 0: no limit. Required without data.", default=0
     )
-    epochs: Annotated[int, Ge(1)] | None = attrs.field(
-        default=None,
-        metadata={"help": "Epochs after which the run ends.", "default": "1 if `max_steps` is 0, else no limit"},
+    epochs: Annotated[int, Ge(1)] | None = key(
+        "Epochs after which the run ends.", default=None, shown="1 if `max_steps` is 0, else no limit"
     )
-    metric_every: Cadence = attrs.field(default=10, metadata={"help": "Record metrics every so many steps; 0: never."})
-    checkpoint_every: Cadence | PeriodOrEpoch = attrs.field(
+    metric_every: Cadence = key("Record metrics every so many steps; 0: never.", default=10)
+    checkpoint_every: Cadence | PeriodOrEpoch = key(
+        'Write a checkpoint every so many steps, after a time (`"90s"`, `"10m"`, `"2h"`) or after every '
+        '`"epoch"`; 0: only the final one.',
         default="10m",
-        metadata={
-            "help": 'Write a checkpoint every so many steps, after a time (`"90s"`, `"10m"`, `"2h"`) or after every '
-            '`"epoch"`; 0: only the final one.'
-        },
     )
-    sample_every: Cadence = attrs.field(
-        default=0, metadata={"help": "Let the trainer generate `samples` every so many steps; 0: never."}
+    sample_every: Cadence = key("Let the trainer generate `samples` every so many steps; 0: never.", default=0)
+    validate_every: Cadence | Literal["epoch"] = key(
+        'Validate every so many steps, or after every `"epoch"`; 0: never.', default=0
     )
-    validate_every: Cadence | Literal["epoch"] = attrs.field(
-        default=0, metadata={"help": 'Validate every so many steps, or after every `"epoch"`; 0: never.'}
-    )
-    sanity_batches: Annotated[int, Ge(0)] = attrs.field(
+    sanity_batches: Annotated[int, Ge(0)] = key(
+        "Validate so many batches before the first step, so that a mistake in the validation, or in a metric's "
+        "name, is found then; 0: none. Only if the job validates.",
         default=2,
-        metadata={
-            "help": "Validate so many batches before the first step, so that a mistake in the validation, or in a "
-            "metric's name, is found then; 0: none. Only if the job validates."
-        },
     )
-    accumulate: Annotated[int, Ge(1)] | None = attrs.field(
+    accumulate: Annotated[int, Ge(1)] | None = key(
+        "Micro-batches per step.", default=None, shown="1, or what `global_batch_size` needs"
+    )
+    global_batch_size: Annotated[int, Ge(1)] | None = key(
+        "Rows per step over all ranks.", default=None, shown="`batch_size` times ranks times `accumulate`"
+    )
+    seed: Annotated[int, Ge(0), Le(2**32 - 1)] = key("Seeds the data order, Python, NumPy and torch.", default=0)
+    deterministic: bool = key("Use deterministic kernels only.", default=False)
+    device: DeviceName = key("`cpu`, `mps`, `cuda` or `cuda:1`; `auto` takes the best that works.", default="auto")
+    devices: RankDevices | Annotated[tuple[RankDevices, ...], MinLen(1)] | None = key(
+        "A list of devices in place of `device`; one rank each. `auto:2` takes two free GPUs, and starts two "
+        "ranks on the CPU where there is no GPU.",
         default=None,
-        metadata={"help": "Micro-batches per step.", "default": "1, or what `global_batch_size` needs"},
     )
-    global_batch_size: Annotated[int, Ge(1)] | None = attrs.field(
-        default=None,
-        metadata={"help": "Rows per step over all ranks.", "default": "`batch_size` times ranks times `accumulate`"},
-    )
-    seed: Annotated[int, Ge(0), Le(2**32 - 1)] = attrs.field(
-        default=0, metadata={"help": "Seeds the data order, Python, NumPy and torch."}
-    )
-    deterministic: bool = attrs.field(default=False, metadata={"help": "Use deterministic kernels only."})
-    device: DeviceName = attrs.field(
-        default="auto", metadata={"help": "`cpu`, `mps`, `cuda` or `cuda:1`; `auto` takes the best that works."}
-    )
-    devices: RankDevices | Annotated[tuple[RankDevices, ...], MinLen(1)] | None = attrs.field(
-        default=None,
-        metadata={
-            "help": "A list of devices in place of `device`; one rank each. `auto:2` takes two free GPUs, and "
-            "starts two ranks on the CPU where there is no GPU."
-        },
-    )
-    share_devices: bool = attrs.field(
-        default=False, metadata={"help": "Whether the run may use GPUs that other runs hold, and they may use its."}
-    )
-    precision: Literal["fp32", "bf16", "fp16"] = attrs.field(
-        default="fp32", metadata={"help": "The precision of `ctx.autocast()`."}
-    )
-    samples: tuple[SampleRequest, ...] = attrs.field(
+    share_devices: bool = key("Whether the run may use GPUs that other runs hold, and they may use its.", default=False)
+    precision: Literal["fp32", "bf16", "fp16"] = key("The precision of `ctx.autocast()`.", default="fp32")
+    samples: tuple[SampleRequest, ...] = key(
+        "What the trainer is asked to generate every `sample_every` steps. Without any, it gets one empty request.",
         default=(),
-        metadata={
-            "help": "What the trainer is asked to generate every `sample_every` steps. Without any, it gets one empty "
-            "request."
-        },
     )
-    callbacks: tuple[ComponentUse, ...] = attrs.field(
-        default=(), metadata={"help": "Callbacks, in the order in which they are called."}
+    callbacks: tuple[ComponentUse, ...] = key("Callbacks, in the order in which they are called.", default=())
+    reporters: tuple[DeliveryUse, ...] = key(
+        "What is told of every event, besides `terminal`. The event log is always written.", default=()
     )
-    reporters: tuple[DeliveryUse, ...] = attrs.field(
-        default=(),
-        metadata={"help": "What is told of every event, besides `terminal`. The event log is always written."},
-    )
-    terminal: bool = attrs.field(
+    terminal: bool = key(
+        "Show the progress on standard error, with the reporter `terminal`; `reporters` may have it with "
+        "settings. `false`: not at all.",
         default=True,
-        metadata={
-            "help": "Show the progress on standard error, with the reporter `terminal`; `reporters` may have it with "
-            "settings. `false`: not at all."
-        },
     )
-    uploaders: tuple[DeliveryUse, ...] = attrs.field(default=(), metadata={"help": "What copies artifacts elsewhere."})
-    spool_bytes: Annotated[int, Ge(0)] = attrs.field(
+    uploaders: tuple[DeliveryUse, ...] = key("What copies artifacts elsewhere.", default=())
+    spool_bytes: Annotated[int, Ge(0)] = key(
+        "Bytes that may wait for their upload; above that the oldest checkpoints are given up, never the newest. "
+        "0: no limit.",
         default=100 * 2**30,
-        metadata={
-            "help": "Bytes that may wait for their upload; above that the oldest checkpoints are given up, never the "
-            "newest. 0: no limit.",
-            "default": "100 GiB",
-        },
+        shown="100 GiB",
     )
-    spool_seconds: Seconds = attrs.field(
-        default=7 * 86400.0,
-        metadata={"help": "How long a checkpoint may wait for its upload, unless it is the newest; 0: no limit."},
+    spool_seconds: Seconds = key(
+        "How long a checkpoint may wait for its upload, unless it is the newest; 0: no limit.", default=7 * 86400.0
     )
-    resolvers: tuple[ComponentUse, ...] = attrs.field(
-        default=(), metadata={"help": "What turns the references in `inputs` into URIs."}
-    )
-    policies: tuple[ComponentUse, ...] = attrs.field(
-        default=(), metadata={"help": "Who may refuse the job, besides the operator's policies."}
-    )
-    import_paths: bool | tuple[Text, ...] = attrs.field(
+    resolvers: tuple[ComponentUse, ...] = key("What turns the references in `inputs` into URIs.", default=())
+    policies: tuple[ComponentUse, ...] = key("Who may refuse the job, besides the operator's policies.", default=())
+    import_paths: bool | tuple[Text, ...] = key(
+        "Whether import paths, of plugins or in their settings, may name code, and plugins run programs that the "
+        "job names; or the plugins (`distribution/name`) that may. A service that does not allow it has `false` "
+        "in its jobs.",
         default=True,
-        metadata={
-            "help": "Whether import paths, of plugins or in their settings, may name code, and plugins run programs "
-            "that the job names; or the plugins (`distribution/name`) that may. A service that does not allow it has "
-            "`false` in its jobs."
-        },
     )
-    launcher: ComponentUse = attrs.field(
-        default=ComponentUse(use=f"{BUILTIN}local"), metadata={"help": "Where the run is started."}
+    launcher: ComponentUse = key("Where the run is started.", default=ComponentUse(use=f"{BUILTIN}local"))
+    checkpoint_base_uri: Text | None = key("Where the run is mirrored to.", default=None)
+    keep_checkpoints: Annotated[int, Ge(0)] = key(
+        "How many of the newest checkpoints stay, besides the best and final ones.", default=3
     )
-    checkpoint_base_uri: Text | None = attrs.field(default=None, metadata={"help": "Where the run is mirrored to."})
-    keep_checkpoints: Annotated[int, Ge(0)] = attrs.field(
-        default=3, metadata={"help": "How many of the newest checkpoints stay, besides the best and final ones."}
+    require_checkpoints: bool = key(
+        "Whether the run fails when a checkpoint cannot be written; else that is a warning.", default=False
     )
-    require_checkpoints: bool = attrs.field(
-        default=False,
-        metadata={"help": "Whether the run fails when a checkpoint cannot be written; else that is a warning."},
-    )
-    resume_from_checkpoint: bool | Text = attrs.field(
+    resume_from_checkpoint: bool | Text = key(
+        "`auto`: go on if the run has a checkpoint; `true`: it must have one; `false`: it must be new; a path: "
+        "start a new run from that checkpoint.",
         default="auto",
-        metadata={
-            "help": "`auto`: go on if the run has a checkpoint; `true`: it must have one; `false`: it must be new; "
-            "a path: start a new run from that checkpoint."
-        },
     )
-    weights: Text | None = attrs.field(
-        default=None,
-        metadata={"help": 'Initial weights, a path or a URI; for the trainer in `ctx.model_handles["weights"]`.'},
+    weights: Text | None = key(
+        'Initial weights, a path or a URI; for the trainer in `ctx.model_handles["weights"]`.', default=None
     )
-    inputs: Mapping[str, InputSpec] = attrs.field(
-        factory=dict, metadata={"help": "References to models and data, fetched for `ctx.model_handles`, by name."}
+    inputs: Mapping[str, InputSpec] = key(
+        "References to models and data, fetched for `ctx.model_handles`, by name.", factory=dict
     )
-    max_runtime_seconds: Seconds = attrs.field(
-        default=0.0,
-        metadata={"help": "Write a checkpoint and end an attempt after this time, as preempted; 0: no limit."},
+    max_runtime_seconds: Seconds = key(
+        "Write a checkpoint and end an attempt after this time, as preempted; 0: no limit.", default=0.0
     )
-    on_inexact_resume: Literal["warn", "fail"] = attrs.field(
+    on_inexact_resume: Literal["warn", "fail"] = key(
+        "What happens when steps that are trained again after a resume give other metrics than before: a warning, "
+        "or the end of the run, as failed.",
         default="warn",
-        metadata={
-            "help": "What happens when steps that are trained again after a resume give other metrics than before: "
-            "a warning, or the end of the run, as failed."
-        },
     )
-    max_restarts: Annotated[int, Ge(0)] = attrs.field(
-        default=0, metadata={"help": "New attempts after a failure, each from the newest checkpoint."}
+    max_restarts: Annotated[int, Ge(0)] = key(
+        "New attempts after a failure, each from the newest checkpoint.", default=0
     )
-    stall_seconds: Seconds = attrs.field(
-        default=600.0,
-        metadata={"help": "End a run whose training makes no progress for so long, as failed; 0: never."},
+    stall_seconds: Seconds = key(
+        "End a run whose training makes no progress for so long, as failed; 0: never.", default=600.0
     )
-    grace_seconds: Seconds = attrs.field(
-        default=25.0,
-        metadata={"help": "How long a stopping run may take to write its checkpoint, before it is killed."},
+    grace_seconds: Seconds = key(
+        "How long a stopping run may take to write its checkpoint, before it is killed.", default=25.0
     )
-    owner: Text | None = attrs.field(default=None, metadata={"help": "Recorded with the run."})
-    release_ref: Text | None = attrs.field(default=None, metadata={"help": "Recorded with the run."})
-    labels: Mapping[str, str] = attrs.field(factory=dict, metadata={"help": "Recorded with the run."})
-    annotations: Mapping[str, str] = attrs.field(factory=dict, metadata={"help": "Recorded with the run."})
-    profiles: Mapping[str, Mapping[str, Any]] = attrs.field(
-        factory=dict, metadata={"help": "Named JSON merge patches; `--profile NAME` applies one."}
+    owner: Text | None = key("Recorded with the run.", default=None)
+    release_ref: Text | None = key("Recorded with the run.", default=None)
+    labels: Mapping[str, str] = key("Recorded with the run.", factory=dict)
+    annotations: Mapping[str, str] = key("Recorded with the run.", factory=dict)
+    profiles: Mapping[str, Mapping[str, Any]] = key(
+        "Named JSON merge patches; `--profile NAME` applies one.", factory=dict
     )
-    environment: EnvironmentSpec | None = attrs.field(
-        default=None, metadata={"help": "An isolated environment for the worker."}
-    )
-    resources: ResourcesSpec | None = attrs.field(
-        default=None, metadata={"help": "What the launcher asks its engine for."}
-    )
+    environment: EnvironmentSpec | None = key("An isolated environment for the worker.", default=None)
+    resources: ResourcesSpec | None = key("What the launcher asks its engine for.", default=None)
     #: Where relative paths in the settings of plugins start, and what import paths see: the job file's folder. A job
     #: that was loaded has an absolute one.
     job_dir: Path = attrs.field(factory=Path, eq=False, metadata={"key": False})
