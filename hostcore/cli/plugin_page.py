@@ -11,7 +11,7 @@ import attrs
 from hostcore.job.names import canonical
 from hostcore.plugins.describe import Description
 from hostcore.plugins.installed import Discovered, distribution_on
-from hostcore.plugins.listing import ShippedReport, ShippedReports, conformance_document
+from hostcore.plugins.listing import ShippedReport, ShippedReports
 from hostcore.plugins.published import EXTRAS
 from hostcore_builtin_plugins.control_characters import visible
 from hostcore_builtin_plugins.extras import clone_of_hostcore, install_command
@@ -55,7 +55,7 @@ class Entry:
             "requires": list(self.requires),
             "python": self.python,
             "systems": list(self.systems),
-            "conformance": conformance_document(self.ref, self.report),
+            "conformance": self.report and self.report.document(self.ref),
         }
 
 

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from importlib.machinery import PathFinder
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import attrs
 import orjson
@@ -21,9 +21,17 @@ from hostcore.job.names import canonical
 from hostcore.plugins.installed import Discovered, package_of
 from hostcore_hookspecs.plan import PluginRef
 
+T = TypeVar("T")
+
 FILE_NAME: Final = "conformance.json"
 _YEAR_10000_MS: Final = 253_402_300_800_000
 _STATUSES: Final = ("passed", "failed", "blocked", "skipped", "expected_failure")
+_NOUNS: Final = {str: "a string", int: "an integer", bool: "true or false", dict: "an object", list: "a list"}
+#: Of a report, in the document of its plugin.
+_SHOWN: Final = (
+    *("certified", "is_partial", "summary", "failures", "version", "is_of_installed_version"),
+    *("hostcore", "api_version", "python", "created_ms"),
+)
 
 
 class MalformedReport(ValueError):
@@ -45,10 +53,10 @@ class ShippedReport:
 
     kind: str
     name: str
-    #: What was checked, which need not be what is installed.
+    #: Of the plugin that was checked, which need not be the installed one.
     distribution: str | None
     version: str | None
-    #: What it was checked with.
+    #: The versions that it was checked with.
     hostcore: str
     api_version: str
     python: str
@@ -63,7 +71,7 @@ class ShippedReport:
 
     @property
     def verdict(self) -> str:
-        """In a word or two: ``certified``, ``2 failed``, ``not fully checked``, ``61 passed``."""
+        """Return the result in a word or two: ``certified``, ``2 failed``, ``not fully checked``, ``61 passed``."""
         if self.certified:
             return "certified"
         if self.summary["failed"]:
@@ -73,6 +81,11 @@ class ShippedReport:
     def is_of(self, ref: PluginRef) -> bool:
         """Return whether the installed version is the one that was checked."""
         return self.version == ref.version
+
+    def document(self, ref: PluginRef) -> dict[str, Any]:
+        """Return the report beside the installed plugin as plain JSON."""
+        values = {**attrs.asdict(self), "is_of_installed_version": self.is_of(ref)}
+        return {key: values[key] for key in _SHOWN}
 
 
 @attrs.frozen(kw_only=True)
@@ -85,9 +98,9 @@ class ShippedReports:
 
 
 def shipped_reports(refs: Sequence[PluginRef], found: Discovered) -> ShippedReports:
-    """Look for the reports of installed plugins; imports none, and fails for none.
+    """Read the reports of installed plugins; imports none, and fails for none.
 
-    :param found: What is installed, the plugins among it.
+    :param found: The installed plugins, ``refs`` among them.
     """
     reports: dict[PluginRef, ShippedReport] = {}
     problems: dict[str, None] = {}
@@ -110,7 +123,7 @@ def _is_about(report: ShippedReport, ref: PluginRef) -> bool:
 
 
 def _reports_of(package: str, path: Sequence[str] | None) -> tuple[ShippedReport, ...]:
-    """The reports in a top-level package; none in a namespace package, a single module, or one that is not there.
+    """Return the reports in a top-level package; none in a namespace package, a single module, or a missing one.
 
     :param path: The folders that it is installed in; None: where this process imports from.
     :raises MalformedReport: The file is not a report.
@@ -127,87 +140,64 @@ def _reports_of(package: str, path: Sequence[str] | None) -> tuple[ShippedReport
         return ()
     try:
         document = orjson.loads(content)
-        documents = document["reports"] if isinstance(document, dict) and "reports" in document else [document]
-        return tuple(_report(one) for one in _list(documents, "reports"))
+        several = isinstance(document, dict) and "reports" in document
+        return tuple(map(_report, _given(document, "reports", list) if several else [document]))
     except ValueError as error:
         raise MalformedReport(f"{error} ({file})") from error
 
 
-def _report(document: object) -> ShippedReport:
-    report = _object(document, "the report")
-    plugin = _object(report.get("plugin"), '"plugin"')
-    results = [_object(one, "a result") for one in _list(report.get("results"), "results")]
-    statuses = [_one_of(_STATUSES, one.get("status")) for one in results]
-    should = sum(one.get("level") == "should" and one["status"] == "failed" for one in results)
-    summary = {**dict.fromkeys(_STATUSES, 0), **Counter(statuses), "warning": should}
-    summary["failed"] -= should
-    certified, created_ms = report.get("certified"), report.get("created_ms")
-    if not isinstance(certified, bool):
-        raise MalformedReport(f'"certified" is to be true or false, found {_told(certified)}')
-    if not isinstance(created_ms, int) or not 0 <= created_ms < _YEAR_10000_MS:
-        raise MalformedReport(f'"created_ms" is to be milliseconds since 1970, found {_told(created_ms)}')
-    if certified and (summary["failed"] or summary["warning"] or summary["blocked"] or not results):
+def _report(report: object) -> ShippedReport:
+    plugin, results = _given(report, "plugin", dict), _given(report, "results", list)
+    certified, created_ms = _given(report, "certified", bool), _given(report, "created_ms", int)
+    statuses = Counter(_given(one, "status", str) for one in results)
+    if unknown := statuses.keys() - set(_STATUSES):
+        raise MalformedReport(f'"status" is to be one of {", ".join(_STATUSES)}, found {min(unknown)!r:.60}')
+    failed = [one for one in results if one["status"] == "failed"]
+    should = sum(one.get("level") == "should" for one in failed)
+    summary = {**dict.fromkeys(_STATUSES, 0), **statuses, "warning": should, "failed": len(failed) - should}
+    if not 0 <= created_ms < _YEAR_10000_MS:
+        raise MalformedReport(f'"created_ms" is to be milliseconds since 1970, found {created_ms!r:.60}')
+    if certified and (failed or summary["blocked"] or not results):
         raise MalformedReport("it says that it is certified, and its results say otherwise")
     return ShippedReport(
-        kind=_text(plugin, "kind"),
-        name=_text(plugin, "name"),
-        distribution=None if plugin.get("distribution") is None else _text(plugin, "distribution"),
-        version=None if plugin.get("version") is None else _text(plugin, "version"),
-        hostcore=_text(report, "hostcore"),
-        api_version=_text(report, "api_version"),
-        python=_text(report, "python"),
+        kind=_given(plugin, "kind", str),
+        name=_given(plugin, "name", str),
+        distribution=None if plugin.get("distribution") is None else _given(plugin, "distribution", str),
+        version=None if plugin.get("version") is None else _given(plugin, "version", str),
+        hostcore=_given(report, "hostcore", str),
+        api_version=_given(report, "api_version", str),
+        python=_given(report, "python", str),
         created_ms=created_ms,
         certified=certified,
         summary=summary,
         failures=tuple(
-            FailedCheck(id=_text(one, "id"), level=_text(one, "level"), message=_line(one.get("message")))
-            for one, status in zip(results, statuses, strict=True)
-            if status == "failed"
+            FailedCheck(id=_given(one, "id", str), level=_given(one, "level", str), message=_line(one.get("message")))
+            for one in failed
         ),
         is_partial=any(one.get("no_example") is True for one in results),
     )
 
 
-def _object(value: object, what: str) -> Mapping[str, Any]:
-    if not isinstance(value, dict):
-        raise MalformedReport(f"{what} is to be an object, found {_told(value)}")
-    return value
-
-
-def _list(value: object, key: str) -> Sequence[object]:
-    if not isinstance(value, list):
-        raise MalformedReport(f'"{key}" is to be a list, found {_told(value)}')
-    return value
-
-
-def _one_of(allowed: Sequence[str], value: object) -> str:
-    if value not in allowed:
-        raise MalformedReport(f'"status" is to be one of {", ".join(allowed)}, found {_told(value)}')
-    return str(value)
-
-
-def _text(values: Mapping[str, Any], key: str) -> str:
-    """A string that a terminal can be given: no control characters."""
-    value = values.get(key)
-    if not isinstance(value, str) or not value or not value.isprintable():
-        raise MalformedReport(f'"{key}" is to be a string, found {_told(value)}')
+def _given(values: object, key: str, kind: type[T]) -> T:
+    """Return the value of a key, of a type. A terminal can be given its text: no control characters."""
+    value: Any = values.get(key) if isinstance(values, dict) else None
+    unprintable = isinstance(value, str) and not (value and value.isprintable())
+    if type(value) is not kind or unprintable:
+        found = "nothing" if value is None else f"{value!r:.60}"
+        raise MalformedReport(f'"{key}" is to be {_NOUNS[kind]}, found {found}')
     return value
 
 
 def _line(value: object) -> str:
-    """A message in one printable line."""
+    """Return a message in one printable line."""
     text = " ".join(value.split()) if isinstance(value, str) else ""
     return "".join(character if character.isprintable() else "?" for character in text)
 
 
-def _told(value: object) -> str:
-    return "nothing" if value is None else f"{value!r:.60}"
-
-
 def plugins_document(found: Discovered, shipped: ShippedReports | None = None) -> dict[str, Any]:
-    """Everything that discovery has found, as plain JSON. Imports no plugin.
+    """Return everything that is installed, as plain JSON. Imports no plugin.
 
-    :param shipped: The conformance reports of the plugins; they are looked for if not given.
+    :param shipped: The conformance reports of the plugins; they are read if not given.
     """
     shipped = shipped or shipped_reports(found.refs, found)
     conflicting = found.conflicts
@@ -219,26 +209,8 @@ def plugins_document(found: Discovered, shipped: ShippedReports | None = None) -
             "distribution": ref.dist,
             "version": ref.version,
             "conflict": (ref.kind, ref.name) in conflicting,
-            "conformance": conformance_document(ref, shipped.by_plugin.get(ref)),
+            "conformance": (report := shipped.by_plugin.get(ref)) and report.document(ref),
         }
         for ref in found.refs
     ]
     return {"plugins": plugins, "broken": [attrs.asdict(one) for one in found.broken]}
-
-
-def conformance_document(ref: PluginRef, report: ShippedReport | None) -> dict[str, Any] | None:
-    """Return a shipped report beside the installed version as plain JSON; None without a report."""
-    if report is None:
-        return None
-    return {
-        "certified": report.certified,
-        "is_partial": report.is_partial,
-        "summary": dict(report.summary),
-        "failures": [attrs.asdict(one) for one in report.failures],
-        "version": report.version,
-        "is_of_installed_version": report.is_of(ref),
-        "hostcore": report.hostcore,
-        "api_version": report.api_version,
-        "python": report.python,
-        "created_ms": report.created_ms,
-    }

@@ -94,22 +94,20 @@ def show_plugin(name: str, *, environment: Path | None, as_json: bool, verbose: 
 
     NAME may be qualified: distribution/name. A plugin that fails to import exits 2 and says why.
     """
-    from hostcore.plugins.listing import conformance_document, shipped_reports
+    from hostcore.plugins.listing import shipped_reports
 
     place = environment_named(environment)
     descriptions = describe_named([name], place)
     shipped = shipped_reports([one.ref for one in descriptions if one.ref and one.ref.dist], place.discovered)
+    reported = [(one, shipped.by_plugin.get(one.ref) if one.ref else None) for one in descriptions]
     if as_json:
         documents = [
-            {**one.as_dict(), "conformance": conformance_document(one.ref, shipped.by_plugin.get(one.ref))}
-            if one.ref
-            else {**one.as_dict(), "conformance": None}
-            for one in descriptions
+            {**one.as_dict(), "conformance": report.document(one.ref) if one.ref and report else None}
+            for one, report in reported
         ]
         print_json({"plugins": documents})
     else:
-        for one in descriptions:
-            report = shipped.by_plugin.get(one.ref) if one.ref else None
+        for one, report in reported:
             _print_plugin(one.as_dict(), _conformance_lines(one.ref, report) if one.ref else ())
             _warn(one.deprecated)
             for error in one.errors:
