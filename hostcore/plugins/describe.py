@@ -196,8 +196,7 @@ def _implementations(owner: type, ref: PluginRef) -> tuple[Implementation, ...]:
     """Read the hooks of the class; of an instance for trainers, which need no settings to be made."""
     if ref.kind != "trainer":
         return implementations(owner, ref)
-    without_settings = Selected(ref=ref, settings={}, pointer="", use=ref.name, named_at="")
-    return implementations(owner, ref, instance=construct(owner, {}, without_settings))
+    return implementations(owner, ref, instance=construct(owner, {}, Selected(ref=ref)))
 
 
 def _schema(owner: type, ref: PluginRef) -> dict[str, Any] | None:

@@ -101,11 +101,6 @@ def load_launcher(use: ComponentUse, discovered: Discovered, *, job_dir: Path) -
     :param job_dir: Where relative paths in its settings start.
     :raises HostcoreError: See :func:`launcher_of`.
     """
-    selected = Selected(
-        ref=resolve(use.use, "launcher", discovered, pointer="/launcher"),
-        settings=use.settings,
-        pointer="/launcher",
-        use=f"launcher:{use.use}",
-        named_at="/launcher",
-    )
+    ref = resolve(use.use, "launcher", discovered, pointer="/launcher")
+    selected = Selected(ref=ref, settings=use.settings, pointer="/launcher")
     return Launcher(load_component(selected, job_dir=job_dir))

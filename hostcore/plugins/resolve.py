@@ -48,13 +48,13 @@ class Selected:
 
     ref: PluginRef
     #: As the job gives them.
-    settings: Mapping[str, Any]
-    #: Where the settings stand in the job: ``/hyperparams``, ``/dataset``, ``/callbacks/0``.
-    pointer: str
+    settings: Mapping[str, Any] = attrs.field(factory=dict)
+    #: Pointer to the settings in the job: ``/hyperparams``, ``/dataset``, ``/callbacks/0``.
+    pointer: str = ""
     #: Names this use: ``trainer:flight_delay``, ``data_source:parquet#train``, ``callback:0:early-stopping``.
-    use: str
-    #: Where the plugin is named in the job: ``/trainer``, ``/dataset/source``, ``/callbacks/0``.
-    named_at: str
+    use: str = attrs.field(default=attrs.Factory(lambda self: f"{self.ref.kind}:{self.ref.name}", takes_self=True))
+    #: Pointer to the name of the plugin in the job: ``/trainer``, ``/dataset/source``, ``/callbacks/0``.
+    named_at: str = attrs.field(default=attrs.Factory(lambda self: self.pointer, takes_self=True))
 
 
 def in_room(selected: Sequence[Selected], room: Room) -> tuple[Selected, ...]:

@@ -78,16 +78,9 @@ def _load(
         pointer = f"/policies/{position}"
         try:
             ref = resolve(one.use, "policy", discovered, pointer=pointer)
-            yield load_component(
-                Selected(
-                    ref=ref,
-                    settings=one.settings,
-                    pointer=pointer,
-                    use=f"policy:{position}:{one.use}",
-                    named_at=pointer,
-                ),
-                job_dir=job_dir,
-            )
+            use = f"policy:{position}:{one.use}"
+            selected = Selected(ref=ref, settings=one.settings, pointer=pointer, use=use)
+            yield load_component(selected, job_dir=job_dir)
         except HostcoreError as error:
             for single in all_errors(error):
                 single.file = single.file or (str(file) if file else None)

@@ -1,4 +1,7 @@
-"""The plan of a run: the job and the plugins it selected, before anything has been started or written."""
+"""The plan of a run: the job and the plugins that its names stand for, before anything is started or written.
+
+It is made once. The run's record holds the job and the plugins; workers load these, and select none.
+"""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
@@ -43,13 +46,13 @@ class RunPlan:
 
     spec: JobSpec
     job: Job
-    #: What was installed when the plan was made: whatever the job names besides is looked up in the same.
+    #: The plugins that were installed when the plan was made: its policies and its launcher are looked up in the same.
     discovered: Discovered = attrs.field(eq=False, repr=False)
     #: The Python that the workers run in, absolute; empty: that of this process.
     python: str = ""
     #: The Python of the programs that the workers start, absolute; empty: none is known to be theirs.
     programs_python: str = ""
-    #: What the job's environment was built from, a ``pylock.toml``; None if it was not built for the job.
+    #: The ``pylock.toml`` of the job's environment; None if it was not built for the job.
     lock: str | None = attrs.field(default=None, repr=False)
     #: The plugins of both rooms, in the order of the job.
     selected: Sequence[Selected]
@@ -78,7 +81,7 @@ class RunPlan:
 
     @property
     def is_built_elsewhere(self) -> bool:
-        """Whether the workers' environment is built where the run is launched: here, its trainer is not known."""
+        """Return whether the workers' environment is built where the run is launched: here, its trainer is unknown."""
         environment = self.spec.environment
         return environment is not None and environment.used_by == "worker" and not self.python
 
@@ -90,7 +93,7 @@ class RunPlan:
 
     @property
     def other_code(self) -> Sequence[str]:
-        """The plugins of this process whose code is not what their distribution installed; see ``other_code``."""
+        """Return sentences about plugins of this process whose code is not that of their distribution."""
         here = in_room(self.selected, "supervisor")
         return [message for one in here if (message := other_code(one.ref)) is not None]
 
@@ -100,12 +103,12 @@ class RunPlan:
         return [attrs.asdict(ref) for ref in dict.fromkeys(one.ref for one in self.selected)]
 
     def provenance_of(self, one: Selected) -> Provenance:
-        """Where a plugin comes from, as far as this process can tell."""
+        """Return the origin of a plugin's code, as far as it is known in this process."""
         return provenance(one.ref, job_dir=self.spec.job_dir, path=self.discovered.path_of(one.ref))
 
 
 def _silently(_: object) -> None:
-    """Tell no one."""
+    """Drop a line."""
 
 
 def make_plan(
@@ -214,9 +217,9 @@ def _planned(
 
 
 def _check_that_something_is_copied(uploaders: Sequence[Component]) -> None:
-    """See that an uploader that is only around others has some.
+    """Check that the job has an uploader that copies, if it has uploaders.
 
-    :raises HostcoreError: When all of them are such.
+    :raises HostcoreError: When all of them only wrap others.
     """
     if uploaders and not any("upload_artifact" in one.hooks for one in uploaders):
         first = uploaders[0].ref.name
@@ -229,7 +232,7 @@ def _check_that_something_is_copied(uploaders: Sequence[Component]) -> None:
 
 
 def _recorded_lock(spec: JobSpec, directory: RunDirectory) -> str | None:
-    """What an earlier attempt has installed, here or where the run is to be adopted from; None if there was none."""
+    """Return the lock of an earlier attempt, here or in the mirror that the run is adopted from; None without one."""
     if spec.environment is None:
         return None
     if (recorded := directory.read_lock()) is not None:
@@ -246,19 +249,19 @@ def _recorded_lock(spec: JobSpec, directory: RunDirectory) -> str | None:
     except StoreError as error:
         if not error.is_outage:
             raise
-        return None  # adopting the run says what that means for it
+        return None  # adopting the run reports the outage
 
 
 def _with_terminal(spec: JobSpec) -> tuple[DeliveryUse, ...]:
-    """The job's reporters; behind them ``terminal``, if it is not one of them and the job does not turn it off."""
+    """Return the job's reporters, and ``terminal``, unless it is one of them or the job turns it off."""
     terminal = spec.terminal_use
     return spec.reporters if terminal is None or terminal in spec.reporters else (*spec.reporters, terminal)
 
 
 def _without_unwanted(spec: JobSpec, selected: Sequence[Selected]) -> tuple[JobSpec, Sequence[Selected]]:
-    """Without the reporter ``terminal`` if the job turns it off, as ``--quiet`` does, although it names it.
+    """Remove the reporter ``terminal`` if the job names it, and turns it off, as ``--quiet`` does.
 
-    Once all are selected: the pointers of the others are those of the job as it was written.
+    After the selection: the pointers of the others are those of the job as it was written.
     """
     if spec.terminal:
         return spec, selected
@@ -290,7 +293,7 @@ def load_here(
     run_dir: Path | None = None,
     import_paths: bool | Collection[str] = True,
 ) -> dict[str, list[Component]]:
-    """New components of the plugins that serve a run in this process, by kind and in the order of the job.
+    """Load the plugins that serve a run in this process: components by kind, in the order of the job.
 
     :param run_dir: The run directory, whose files no setting may name.
     :param import_paths: The job's key: which of them may run code that it names.

@@ -1,7 +1,7 @@
-"""The components of a job, and its data: what the trainer brings, and all of it opened for one of the ranks.
+"""The components of a job, and its data, opened for one of the ranks.
 
-Trainer and callbacks are loaded first, since the trainer is asked for data and callbacks may wrap that; data sources
-are loaded once it is known which.
+Trainer and callbacks are loaded first, since the trainer may bring data and callbacks may wrap that; data sources are
+loaded once it is known which.
 """
 
 import sys
@@ -50,7 +50,7 @@ class Collector:
         self.named_at: dict[str, str] = {}
 
     def check(self, action: Callable[[], T], components: Sequence[Component] = ()) -> T | None:
-        """Do something that may raise: the host's errors, and anything that one of the components raises."""
+        """Run one check; errors of the host and exceptions of the components are kept. None after an error."""
         try:
             return action()
         except HostcoreError as error:
@@ -64,21 +64,21 @@ class Collector:
         return None
 
     def raise_errors(self) -> None:
-        """Raise what was found, if anything was."""
+        """Raise the kept errors, if there are any."""
         if self.errors:
             raise Errors(self.errors)
 
 
 class Loading:
-    """Everything that a job names, loaded, and the job with what its trainer brings.
+    """The loaded components of a job, and the job with the data that its trainer brings.
 
     :param spec: As it was written.
     :param plugins: The plugins that its names stand for.
-    :raises Errors: When plugins that it names are unknown. All else that is wrong is in ``found``.
+    :raises Errors: When plugins that it names are unknown. All other errors are in ``found``.
     """
 
     def __init__(self, contract: WorkerContract, spec: JobSpec, plugins: Discovered, rank_info: RankInfo) -> None:
-        #: What is evaluated, as far as it was asked for; empty for a training.
+        #: The split to evaluate, or ``either``; empty for a training.
         self._evaluate = contract.evaluate
         self._rank_info = rank_info
         self._run_dir = contract.run_dir
@@ -91,37 +91,37 @@ class Loading:
         self.trace = Trace() if contract.trace_path else None
         #: The sections that the trainer brings, by name: plain JSON.
         self.brought: Mapping[str, Any] = {}
-        self._take(spec, plugins)
+        self._select(spec, plugins)
         self._load(lambda kind: kind != "data_source")
         #: None: it could not be loaded.
         self.trainer = next((one for one in self.components if one.ref.kind == "trainer"), None)
-        #: Whether the data may be opened: what the job says of it is known, and right as far as that goes.
+        #: Whether the data sections are present and valid, so that the data may be opened.
         self.has_valid_data = spec.has_data
         if self.trainer is not None:
-            self.has_valid_data = bool(self.found.check(partial(self._complete, self.trainer), self.components))
+            self.has_valid_data = bool(self.found.check(partial(self._add_data_of, self.trainer), self.components))
         self._load(lambda kind: kind == "data_source")
         #: None: the components do not go together.
         self.hooks = self.found.check(lambda: Hooks(self._hooked))
 
     @property
     def components(self) -> list[Component]:
-        """Those that could be loaded, in the order of the job."""
+        """Return the components that could be loaded, in the order of the job."""
         return [self._loaded[one.use] for one in self.selected if one.use in self._loaded]
 
     @property
     def _hooked(self) -> list[Component]:
-        """Those whose hooks are called: in an evaluation alone there is no run that a callback could steer."""
+        """Return the components whose hooks are called: an evaluation has no run that a callback could steer."""
         steers = "CHANGES_TRAINING"
         return [one for one in self.components if not (self._evaluate and getattr(one.instance, steers, False))]
 
     def raise_errors(self) -> None:
-        """Raise what was found; what is wrong with data that the trainer brings names the trainer."""
+        """Raise the errors that were found; those in data of the trainer name the trainer."""
         for error in self.found.errors:
             if self.trainer is not None:
-                say_of_trainer(error, self.brought, self.trainer)
+                blame_trainer(error, self.brought, self.trainer)
         self.found.raise_errors()
 
-    def _take(self, spec: JobSpec, plugins: Discovered) -> None:
+    def _select(self, spec: JobSpec, plugins: Discovered) -> None:
         remember_secrets(spec.to_json())
         self.spec, self._plugins = spec, plugins
         self.selected = select(spec, plugins, room="worker")
@@ -141,25 +141,25 @@ class Loading:
                 if component is not None:
                     self._loaded[one.use] = self.trace.of(component) if self.trace is not None else component
 
-    def _complete(self, trainer: Component) -> bool:
-        """Make the data that the trainer brings a part of the job.
+    def _add_data_of(self, trainer: Component) -> bool:
+        """Add the data that the trainer brings to the job.
 
         :return: True.
-        :raises Errors: What is wrong with it, or with the job without it.
+        :raises Errors: When the data is invalid, or the job without it.
         """
-        self.brought = from_trainer = self._asked(trainer)
+        self.brought = from_trainer = self._data_sections(trainer)
         spec = with_sections(self.spec, self.brought)
         if self._evaluate:
             split = None if self._evaluate == EITHER else self._evaluate
             spec = with_split_alone(spec, chosen_split(spec, split))
         self.brought = {key: data.to_json() for key in self.brought if (data := getattr(spec, key)) is not None}
         if spec is not self.spec:
-            self._take(spec, discover() if from_trainer else self._plugins)  # the plan cannot have its sources
+            self._select(spec, discover() if from_trainer else self._plugins)  # the plan cannot have its sources
         check_data(spec)
         return True
 
-    def _asked(self, trainer: Component) -> Mapping[str, Any]:
-        """What the trainer brings and the job does not have."""
+    def _data_sections(self, trainer: Component) -> Mapping[str, Any]:
+        """Return the data sections that the trainer brings and the job lacks."""
         if "data_sections" not in trainer.hooks:
             return {}
         data_sections = Hooks(self.components).bind("data_sections", of=trainer)
@@ -181,15 +181,15 @@ class Loading:
             raise
 
 
-def say_of_trainer(error: HostcoreError, brought: Mapping[str, Any], trainer: Component) -> None:
-    """Let an error about data that the trainer brings name the trainer; see :func:`attribute_to_trainer`."""
+def blame_trainer(error: HostcoreError, brought: Mapping[str, Any], trainer: Component) -> None:
+    """Attribute an error in data sections of the trainer to the trainer; see :func:`attribute_to_trainer`."""
     attribute_to_trainer(error, brought, trainer=named(trainer.ref), provenance=trainer.ref.provenance)
 
 
 def data_context(spec: JobSpec, rank_info: RankInfo, run_dir: str, **split: str) -> DataContext:
-    """What a plugin that brings or opens data is told about the run.
+    """Return the context of a plugin that brings or opens data.
 
-    :param split: The ``split``, if it is about one.
+    :param split: The ``split``, if it opens one.
     """
     return DataContext(
         seed=spec.seed,
@@ -219,7 +219,7 @@ class Sources:
         self._source_of = {one.use.rpartition("#")[2]: one for one in sources}
 
     def training(self) -> tuple[Dataset | None, Feed] | None:
-        """The training data; None when its source could not be loaded."""
+        """Open the training data; None when its source could not be loaded."""
         spec, rank_info = self._spec, self._rank_info
         where = {"rank": rank_info.rank, "world_size": rank_info.world_size, "micro_batches": spec.micro_batches}
         if spec.dataset is None:
@@ -233,7 +233,7 @@ class Sources:
         )
 
     def evaluation(self, split: str) -> EvaluationFeed | None:
-        """The validation or test data; None when there is none, or its source could not be loaded."""
+        """Open the validation or test data; None without any, or when its source could not be loaded."""
         data = getattr(self._spec, split)
         if data is None:
             return None

@@ -1,7 +1,7 @@
 """Start-up: everything that can be known before the run begins is checked here, and only here.
 
-``hostcore run`` starts only a job that came through; ``hostcore validate`` stops here and shows what was found. What
-only checks a job has imported torch only if a plugin or a device of the job needs it.
+``hostcore run`` starts only a job that passes; ``hostcore validate`` stops here and shows the findings. A worker that
+only checks a job imports torch only if a plugin or a device of the job needs it.
 """
 
 import math
@@ -40,7 +40,7 @@ from hostcore.worker.feed.evaluation import EvaluationFeed
 from hostcore.worker.feed.feed import Feed
 from hostcore.worker.feed.transform import check_workers
 from hostcore.worker.line import SupervisorLine
-from hostcore.worker.loading import Loading, Sources, say_of_trainer
+from hostcore.worker.loading import Loading, Sources, blame_trainer
 from hostcore.worker.ranks.rank_info import RankInfo
 from hostcore_hookspecs import HostcoreError, Job, SampleRequest
 from hostcore_hookspecs.data_source import Dataset
@@ -48,11 +48,11 @@ from hostcore_hookspecs.data_source import Dataset
 
 @attrs.frozen(kw_only=True, eq=False)
 class Prepared:
-    """A job that may start: its components made, its data opened, its device proved."""
+    """A job that may start: its components, its opened data and its device."""
 
     #: With the sections of data that the trainer brings.
     spec: JobSpec
-    #: Those, by name, as plain JSON.
+    #: The sections that the trainer brings, by name, as plain JSON.
     brought: Mapping[str, Any]
     job: Job
     hooks: Hooks
@@ -65,7 +65,7 @@ class Prepared:
     pointers: Mapping[str, str]
     #: As torch calls it here.
     device: str
-    #: What the job calls the GPUs that this process sees; empty: the same.
+    #: Names of the GPUs of this process in the job; empty: the same.
     held: Sequence[str]
     dataset: Dataset | None
     feed: Feed
@@ -77,18 +77,18 @@ class Prepared:
     trace: Trace | None
     #: For ``ctx.model_handles``.
     handles: Mapping[str, str]
-    #: What the run goes on from.
+    #: The checkpoint that the run resumes from.
     resume: Search
     total_steps: int
 
     @property
     def device_name(self) -> str:
-        """What the job calls the device."""
+        """Return the name of the device in the job."""
         return name_of_device(self.device, self.held)
 
     @property
     def job_warnings(self) -> Sequence[HostcoreError]:
-        """What the job says, and probably does not mean. What the trainer brings unasked is no mistake of the job's."""
+        """Return warnings about probable mistakes in the job. Data that the trainer brings is no mistake of the job."""
         warnings = [one for one in job_warnings(self.spec) if (one.pointer or "").removeprefix("/") not in self.brought]
         if self.job.sample_every and not self.sample_requests:
             message = f'"sample_every" is {self.job.sample_every:,}, but the trainer has no generate_sample'
@@ -102,12 +102,12 @@ class Prepared:
         return self.job.samples if "generate_sample" in self.trainer.hooks else ()
 
     def locate(self, error: HostcoreError) -> HostcoreError:
-        """An error with a place in the job: about data that the trainer brings, it names the trainer."""
-        say_of_trainer(error, self.brought, self.trainer)
+        """Return an error; one in data of the trainer names the trainer."""
+        blame_trainer(error, self.brought, self.trainer)
         return error
 
     def summary(self) -> dict[str, Any]:
-        """What the supervisor and the plan tell about it; plain JSON."""
+        """Return the findings for the supervisor and ``hostcore validate``; plain JSON."""
         return {
             "device": self.device_name,
             "precision": self.job.precision,
@@ -148,7 +148,7 @@ def read_job(contract: WorkerContract, *, world_size: int) -> tuple[JobSpec, Dis
 
 
 def _handed_over(spec: JobSpec, path: str) -> JobSpec:
-    """The job with training data that another process has written; batch size, order and columns are the job's."""
+    """Return the job with training data of another process; batch size, order and columns are those of the job."""
     if spec.dataset is not None and spec.dataset.arrow_path == path:
         return spec
     handed: dict[str, Any] = {"source": f"{BUILTIN}arrow", "settings": {"paths": [path]}}
@@ -157,7 +157,7 @@ def _handed_over(spec: JobSpec, path: str) -> JobSpec:
 
 
 def prepare(contract: WorkerContract, rank_info: RankInfo) -> Prepared:
-    """Check a job and make what it needs, short of calling the trainer.
+    """Check a job, make its components and open its data, short of calling the trainer.
 
     :raises Errors: Everything that is wrong with it.
     """
@@ -229,7 +229,7 @@ def _find_resume_point(contract: WorkerContract, spec: JobSpec, feed: Feed, rank
 
 
 def _model_handles(contract: WorkerContract, spec: JobSpec) -> Mapping[str, str]:
-    """What the supervisor has fetched. Weights that lie on this machine are not fetched."""
+    """Return the inputs that the supervisor has fetched, with weights that lie on this machine."""
     if not spec.weights or is_uri(spec.weights) or "weights" in contract.inputs:
         return contract.inputs
     if not Path(spec.weights).exists():
@@ -255,7 +255,7 @@ def _select_device(spec: JobSpec, job: Job, hooks: Hooks, *, rank_info: RankInfo
 
 
 def _best(available: Sequence[str], local_rank: int) -> str:
-    """The best device; for each rank of a machine another one, if there are several."""
+    """Return the best device; another for each rank of a machine, if there are several."""
     kind = available[0].partition(":")[0]
     alike = [one for one in available if one.partition(":")[0] == kind]
     return alike[local_rank % len(alike)]
@@ -269,19 +269,19 @@ def _total_steps(spec: JobSpec, feed: Feed) -> int:
 
 
 def _with_steps_of_epoch(job: Job, spec: JobSpec, feed: Feed) -> Job:
-    """The job, with the steps of an epoch where a checkpoint is due after each."""
+    """Return the job, with the steps of an epoch where a checkpoint is due after each."""
     return attrs.evolve(job, checkpoint_every=feed.steps_per_epoch or 0) if spec.checkpoint_every == "epoch" else job
 
 
 def _environment() -> dict[str, Any]:
-    """What the job runs with; without the threads of torch, if nothing has imported it."""
+    """Return versions of Python and torch; with the threads of torch, if anything has imported it."""
     versions = {"python": sys.version.partition(" ")[0], "torch": getattr(torch_version(), "__version__", None)}
     torch = sys.modules.get("torch")
     return versions if torch is None else {**versions, "torch": torch.__version__, "threads": torch.get_num_threads()}
 
 
 def missing_capabilities(trainer: Component, spec: JobSpec) -> Iterator[HostcoreError]:
-    """What the job asks for and the trainer does not declare or implement."""
+    """Yield an error for each requirement of the job that the trainer does not declare or implement."""
     can = trainer.capabilities
     if spec.precision not in can.precisions:
         known = ", ".join(can.precisions)
@@ -316,7 +316,7 @@ def _missing(trainer: Component, pointer: str, message: str, hint: str) -> Hostc
 
 
 def needs_training(contract_path: Path) -> bool:
-    """Whether a worker is to do more than to check its job, or to say that it cannot follow its contract."""
+    """Return whether a worker trains or evaluates; False too for a contract that it cannot follow."""
     try:
         return not WorkerContract.read(contract_path).only_check
     except HostcoreError:
@@ -324,9 +324,9 @@ def needs_training(contract_path: Path) -> bool:
 
 
 def check(contract_path: Path, line: SupervisorLine) -> tuple[WorkerContract, Prepared] | None:
-    """Check a job, and tell the supervisor that it is ready to start, or what is wrong with it.
+    """Check a job, and report to the supervisor that it is ready to start, or its errors.
 
-    :return: None when something is.
+    :return: None after errors.
     """
     try:
         contract = WorkerContract.read(contract_path)
@@ -341,7 +341,7 @@ def check(contract_path: Path, line: SupervisorLine) -> tuple[WorkerContract, Pr
 
 
 def _with_first(python: Path, around: Mapping[str, str]) -> dict[str, str]:
-    """The variables of programs that find a Python, and what is beside it, before any other.
+    """Return variables of the environment in which programs find a Python, and its neighbours, before any other.
 
     As when a virtual environment is activated: https://docs.python.org/3/library/venv.html#how-venvs-work.
 
@@ -363,5 +363,5 @@ def only_check(contract_path: Path, line: SupervisorLine) -> int:
 
 
 def report_invalid(line: SupervisorLine, error: HostcoreError) -> None:
-    """Tell the supervisor what is wrong with the job."""
+    """Report errors of the job to the supervisor."""
     line.send("invalid", as_content(error))

@@ -48,13 +48,8 @@ class Excerpt:
     def open_dataset(self, dataset: Mapping[str, Any], ctx: "DataContext") -> "Beginning":  # noqa: ARG002
         """Open the other source's dataset."""
         given = self._settings
-        selected = Selected(
-            ref=resolve(given.of, "data_source", _installed()),
-            settings=given.settings,
-            pointer="",
-            use=f"data_source:{given.of}",
-            named_at="/source",
-        )
+        ref = resolve(given.of, "data_source", _installed())
+        selected = Selected(ref=ref, settings=given.settings, named_at="/source")
         source = load_component(selected, job_dir=Path(given.folder))
         open_dataset = Hooks([source], kinds=("data_source",)).bind("open_dataset", of=source)
         assert open_dataset is not None

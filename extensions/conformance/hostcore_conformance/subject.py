@@ -147,13 +147,7 @@ class Subject:
         :param settings: As a job would give them; those of the example if not given.
         :raises HostcoreError: It cannot be imported or constructed, or its settings or methods are wrong.
         """
-        selected = Selected(
-            ref=self.ref,
-            settings=self.settings if settings is None else settings,
-            pointer="",
-            use=f"{self.ref.kind}:{self.ref.name}",
-            named_at="",
-        )
+        selected = Selected(ref=self.ref, settings=self.settings if settings is None else settings)
         return load_component(selected, job_dir=self.example.folder)
 
     def calls(self, component: Component | None = None) -> Mapping[str, Callable[..., Any]]:

@@ -232,7 +232,7 @@ def _constructed(request: dict[str, Any], watch: Watch) -> list[dict[str, Any]]:
     from hostcore_hookspecs.plan import PluginRef
 
     ref = PluginRef(**request["ref"])
-    selected = Selected(ref=ref, settings=request["settings"], pointer="", use=ref.name, named_at="")
+    selected = Selected(ref=ref, settings=request["settings"])
     load_component(selected, job_dir=Path(request["job_dir"]))  # what the host imports for it, and the plugin, once
     watch.start("")
     load_component(selected, job_dir=Path(request["job_dir"]))
