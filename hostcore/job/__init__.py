@@ -6,8 +6,8 @@ Door:
     read_job, read_file (files)      job file with its includes -> Document, and its plain content
     Document (document)              profile, ``--set`` and origins over a job
     JobSpec, job_view (spec)         every key of a job; the view for plugins
-    check_data, with_brought (data)  rules that need the data of the trainer; the data that it brings
-    keep_secrets, job_warnings (rules)
+    with_brought, chosen_split (data)              data that the trainer brings; data to evaluate
+    check_data, keep_secrets, job_warnings (rules) rules that need the data, or values of secrets
     job_differences (differences)    places in which a job cannot continue another
     structure (structure)            plain JSON -> attrs class, strictly, with all errors at once
     json_schema, job_schema, file_schema (schema)

@@ -1,4 +1,4 @@
-"""The data of a job: the sections that it has itself, those that its trainer brings, and the rules about them."""
+"""The data of a job: the sections that it has itself, and those that its trainer brings."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -9,7 +9,7 @@ from hostcore.errors import Errors, all_errors
 from hostcore.job.json_values import checked
 from hostcore.job.paths import with_absolute_paths
 from hostcore.job.pointers import Problems, escaped, tokens
-from hostcore.job.rules import check_global_batch, check_rules, conflict, wrong_references
+from hostcore.job.rules import check_global_batch, check_rules, wrong_references
 from hostcore.job.sections import DatasetSpec
 from hostcore.job.spec import JobSpec
 from hostcore.job.structure import structure
@@ -103,40 +103,6 @@ def attribute_to_trainer(error: HostcoreError, sections: Mapping[str, Any], *, t
             at = f", at {inside}" if inside else ""
             one.message = f'in the "{place[0]}" that {trainer} brings{at}: {one.message}'
             one.pointer, one.plugin = "/trainer", one.plugin or provenance
-
-
-def check_data(spec: JobSpec) -> None:
-    """Check what must hold between the keys of a job and its data, once all of that is known.
-
-    :param spec: With the sections that its trainer brings.
-    :raises Errors: With every rule that is broken; pointers start at the job.
-    """
-    errors = []
-    if not spec.has_data:
-        if not spec.max_steps:
-            hint = (
-                'give the data, "dataset": {"parquet_paths": ["train.parquet"]}; a trainer that makes its own batches '
-                'needs "max_steps"'
-            )
-            message = 'the job names no "dataset", and its trainer brings none: a job without data needs "max_steps"'
-            errors.append(conflict("/max_steps", message, hint))
-        if spec.epochs is not None:
-            message = '"epochs" is given, but there is no data to go through'
-            errors.append(conflict("/epochs", message, 'use "max_steps"'))
-    if spec.validate_every and spec.validation is None:
-        hint = 'give "validation" in the form of "dataset", or remove "validate_every"'
-        errors.append(conflict("/validate_every", '"validate_every" is given, but no "validation" data', hint))
-    if spec.validate_every == "epoch" and not spec.has_data:
-        errors.append(conflict("/validate_every", "without data there are no epochs", "give a number of steps"))
-    if spec.checkpoint_every == "epoch" and not spec.has_data:
-        hint = 'give a number of steps, or a time: "10m"'
-        errors.append(conflict("/checkpoint_every", "without data there are no epochs", hint))
-    try:
-        check_global_batch(spec)
-    except HostcoreError as error:
-        errors.append(error)
-    if errors:
-        raise Errors(errors)
 
 
 def settled_split(spec: JobSpec, asked: str | None) -> str | None:

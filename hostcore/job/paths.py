@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from hostcore.secrets.reference import KEY, is_reference
+from hostcore.secrets.reference import KEY, is_reference, replaced
 
 _DATASETS = ("dataset", "validation", "test")
 #: Keys of data sources that are a path or a list of paths.
@@ -62,7 +62,13 @@ def with_absolute_paths(document: Mapping[str, Any], base_dir: Path) -> dict[str
             return [fix(item) for item in value]
         return absolute(value, base_dir) if isinstance(value, str) and value and not is_uri(value) else value
 
-    changed: dict[str, Any] = _with_secret_files(document, base_dir)
+    def fix_reference(value: Any, _pointer: str) -> Any:
+        text = value[KEY] if is_reference(value) else None
+        if not isinstance(text, str) or not text.startswith("file:") or text == "file:":
+            return value
+        return {**value, KEY: f"file:{absolute(text.removeprefix('file:'), base_dir)}"}
+
+    changed: dict[str, Any] = replaced(document, fix_reference)
     for key in _DATASETS:
         _change(changed, key, lambda data: _fixed(data, SOURCE_PATHS, fix))
     for key in ("weights", "checkpoint_base_uri"):
@@ -75,20 +81,6 @@ def with_absolute_paths(document: Mapping[str, Any], base_dir: Path) -> dict[str
     if isinstance(changed.get("samples"), list):
         changed["samples"] = [_fixed(sample, ("source_image",), fix) for sample in changed["samples"]]
     return changed
-
-
-def _with_secret_files(value: Any, base_dir: Path) -> Any:
-    """Return a copy of a job in which the paths of ``file:`` references are absolute."""
-    if is_reference(value):
-        text = value[KEY]
-        if isinstance(text, str) and text.startswith("file:") and text != "file:":
-            return {**value, KEY: f"file:{absolute(text.removeprefix('file:'), base_dir)}"}
-        return value
-    if isinstance(value, Mapping):
-        return {key: _with_secret_files(item, base_dir) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_with_secret_files(item, base_dir) for item in value]
-    return value
 
 
 def _input(value: Any, base_dir: Path) -> Any:

@@ -1,7 +1,4 @@
-"""Rules between the keys of a job, as far as they can be checked before its trainer is asked for data.
-
-Those that depend on the data of the trainer: :func:`hostcore.job.data.check_data`.
-"""
+"""Rules between the keys of a job: before its trainer is asked for data, with its data, and about secrets."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -22,59 +19,74 @@ _LISTS: Final = ("callbacks", "reporters", "uploaders", "resolvers", "policies")
 
 
 def check_rules(spec: JobSpec) -> None:
-    """Check all rules.
+    """Check the rules that hold whatever data the trainer brings.
 
     :raises Errors: With every rule that is broken; pointers start at the job.
     """
-    errors = [
-        *_version_rules(spec),
-        *_data_rules(spec),
-        *_device_rules(spec),
-        *_evaluation_rules(spec),
-        *_input_rules(spec),
-    ]
-    if errors:
+    if errors := [*_broken_rules(spec)]:
         raise Errors(errors)
 
 
-def job_warnings(spec: JobSpec) -> list[HostcoreError]:
-    """Warnings about keys that are allowed and probably not meant; pointers start at the job."""
-    warnings = []
-    if spec.validation is not None and not spec.validate_every:
-        message = '"validation" is given, but "validate_every" is 0: only `hostcore evaluate` reads it'
-        warnings.append(HostcoreError(message, code="validation.unused", pointer="/validation"))
-    return warnings
-
-
-def _version_rules(spec: JobSpec) -> list[HostcoreError]:
+def _broken_rules(spec: JobSpec) -> Iterator[HostcoreError]:
     asked = spec.trainer_api_version
-    if asked == TRAINER_API_VERSION:
-        return []
-    return [
-        HostcoreError(
+    if asked != TRAINER_API_VERSION:
+        yield HostcoreError(
             f'the job asks for contract "{asked}", but hostcore-hookspecs {API_VERSION} is "{TRAINER_API_VERSION}"',
             code="job.api_version",
             pointer="/trainer_api_version",
             hint=f'write "{TRAINER_API_VERSION}", or install the hostcore that this job was written for',
         )
-    ]
-
-
-def _data_rules(spec: JobSpec) -> list[HostcoreError]:
     if spec.dataset is not None and spec.mock_batches is not None:
-        return [conflict("/mock_batches", '"dataset" and "mock_batches" are both given', "remove one of them")]
-    return []
-
-
-def _device_rules(spec: JobSpec) -> list[HostcoreError]:
-    errors = []
+        yield _conflict("/mock_batches", '"dataset" and "mock_batches" are both given', "remove one of them")
     if spec.devices is not None and spec.device != "auto":
-        errors.append(conflict("/devices", '"device" and "devices" are both given', "remove one of them"))
+        yield _conflict("/devices", '"device" and "devices" are both given', "remove one of them")
     listed = spec.devices if isinstance(spec.devices, tuple) else ()
     if len(listed) > 1 and any(one.startswith("auto") for one in listed):
         hint = f'name all devices, or write "auto:{len(listed)}"'
-        errors.append(conflict("/devices", '"auto" leaves all devices to the host; it cannot be in a list', hint))
-    return errors
+        yield _conflict("/devices", '"auto" leaves all devices to the host; it cannot be in a list', hint)
+    for split, data in (("validation", spec.validation), ("test", spec.test)):
+        if data is not None and data.shuffle:
+            message = f"the {split} data is read once, in file order"
+            yield _conflict(f"/{split}/shuffle", message, 'remove "shuffle"')
+    if spec.weights is not None and "weights" in spec.inputs:
+        message = 'the trainer would find both "weights" and an input of that name in ctx.model_handles["weights"]'
+        yield _conflict("/inputs/weights", message, "give the input another name, or remove one of them")
+
+
+def check_data(spec: JobSpec) -> None:
+    """Check the rules between the keys of a job and its data, once all data is known.
+
+    :param spec: With the sections that its trainer brings.
+    :raises Errors: With every rule that is broken; pointers start at the job.
+    """
+    if errors := [*_broken_data_rules(spec)]:
+        raise Errors(errors)
+
+
+def _broken_data_rules(spec: JobSpec) -> Iterator[HostcoreError]:
+    if not spec.has_data:
+        if not spec.max_steps:
+            hint = (
+                'give the data, "dataset": {"parquet_paths": ["train.parquet"]}; a trainer that makes its own batches '
+                'needs "max_steps"'
+            )
+            message = 'the job names no "dataset", and its trainer brings none: a job without data needs "max_steps"'
+            yield _conflict("/max_steps", message, hint)
+        if spec.epochs is not None:
+            message = '"epochs" is given, but there is no data to go through'
+            yield _conflict("/epochs", message, 'use "max_steps"')
+    if spec.validate_every and spec.validation is None:
+        hint = 'give "validation" in the form of "dataset", or remove "validate_every"'
+        yield _conflict("/validate_every", '"validate_every" is given, but no "validation" data', hint)
+    if spec.validate_every == "epoch" and not spec.has_data:
+        yield _conflict("/validate_every", "without data there are no epochs", "give a number of steps")
+    if spec.checkpoint_every == "epoch" and not spec.has_data:
+        hint = 'give a number of steps, or a time: "10m"'
+        yield _conflict("/checkpoint_every", "without data there are no epochs", hint)
+    try:
+        check_global_batch(spec)
+    except HostcoreError as error:
+        yield error
 
 
 def check_global_batch(spec: JobSpec) -> None:
@@ -92,33 +104,25 @@ def check_global_batch(spec: JobSpec) -> None:
     if spec.accumulate is not None:
         made = f"{each}, {spec.accumulate} a step, are {spec.rows_per_step:,} rows"
         message = f'"global_batch_size" is {asked:,}, but {made}'
-        raise conflict("/global_batch_size", message, 'remove "accumulate" to have it derived, or change one of them')
+        raise _conflict("/global_batch_size", message, 'remove "accumulate" to have it derived, or change one of them')
     rows = spec.batch_size * spec.ranks
     near = sorted({max(asked // rows, 1) * rows, (asked // rows + 1) * rows})
     hint = f"{' or '.join(f'{one:,}' for one in near)} would do"
-    raise conflict("/global_batch_size", f"{each} cannot make up a global batch of {asked:,} rows", hint)
+    raise _conflict("/global_batch_size", f"{each} cannot make up a global batch of {asked:,} rows", hint)
 
 
-def _evaluation_rules(spec: JobSpec) -> list[HostcoreError]:
-    errors = []
-    for split in ("validation", "test"):
-        data = getattr(spec, split)
-        if data is not None and data.shuffle:
-            message = f"the {split} data is read once, in file order"
-            errors.append(conflict(f"/{split}/shuffle", message, 'remove "shuffle"'))
-    return errors
-
-
-def _input_rules(spec: JobSpec) -> list[HostcoreError]:
-    if spec.weights is None or "weights" not in spec.inputs:
-        return []
-    message = 'the trainer would find both "weights" and an input of that name in ctx.model_handles["weights"]'
-    return [conflict("/inputs/weights", message, "give the input another name, or remove one of them")]
-
-
-def conflict(pointer: str, message: str, hint: str) -> HostcoreError:
-    """The error of keys of a job that do not go together."""
+def _conflict(pointer: str, message: str, hint: str) -> HostcoreError:
+    """Return the error of keys of a job that do not go together."""
     return HostcoreError(message, code="job.conflict", pointer=pointer, hint=hint)
+
+
+def job_warnings(spec: JobSpec) -> list[HostcoreError]:
+    """Warnings about keys that are allowed and probably not meant; pointers start at the job."""
+    warnings = []
+    if spec.validation is not None and not spec.validate_every:
+        message = '"validation" is given, but "validate_every" is 0: only `hostcore evaluate` reads it'
+        warnings.append(HostcoreError(message, code="validation.unused", pointer="/validation"))
+    return warnings
 
 
 def wrong_references(document: Mapping[str, Any]) -> list[HostcoreError]:

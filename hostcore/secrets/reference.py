@@ -7,7 +7,7 @@ are structured, in the process that loads the plugin; :mod:`hostcore.secrets.scr
 import difflib
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -58,22 +58,18 @@ def resolve_secrets(settings: Any, pointer: str = "") -> Any:
     errors: list[HostcoreError] = []
 
     def resolved(value: Any, at: str) -> Any:
-        if is_reference(value):
-            try:
-                return SecretText(reveal(value))
-            except HostcoreError as error:
-                error.pointer = at
-                errors.append(error)
-                return None
-        if isinstance(value, Mapping):
-            return {key: resolved(item, _below(at, key)) for key, item in value.items()}
-        if isinstance(value, list | tuple):
-            return [resolved(item, f"{at}/{index}") for index, item in enumerate(value)]
-        return value
+        if not is_reference(value):
+            return value
+        try:
+            return SecretText(reveal(value))
+        except HostcoreError as error:
+            error.pointer = at
+            errors.append(error)
+            return None
 
     if next(references(settings), None) is None:
         return settings
-    found = resolved(settings, pointer)
+    found = replaced(settings, resolved, pointer)
     if errors:
         raise Errors(errors)
     return found
@@ -81,13 +77,20 @@ def resolve_secrets(settings: Any, pointer: str = "") -> Any:
 
 def without_marks(value: Any) -> Any:
     """Return a value with plain strings in place of :class:`SecretText`, for a library that takes plain JSON."""
-    if isinstance(value, SecretText):
-        return str(value)
-    if isinstance(value, Mapping):
-        return {key: without_marks(item) for key, item in value.items()}
+    return replaced(value, lambda leaf, _: str(leaf) if isinstance(leaf, SecretText) else leaf)
+
+
+def replaced(value: Any, replace: Callable[[Any, str], Any], pointer: str = "") -> Any:
+    """Return a copy of plain JSON with other leaves.
+
+    :param replace: Returns what stands for a scalar or a reference, by it and its JSON pointer.
+    :param pointer: The pointer of the value.
+    """
+    if isinstance(value, Mapping) and not is_reference(value):
+        return {key: replaced(item, replace, _below(pointer, key)) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [without_marks(item) for item in value]
-    return value
+        return [replaced(item, replace, f"{pointer}/{index}") for index, item in enumerate(value)]
+    return replace(value, pointer)
 
 
 def remember_secrets(job: Any) -> None:

@@ -14,13 +14,13 @@ from hostcore.errors import Errors, all_errors
 from hostcore.interruption import is_by_signal
 from hostcore.job.data import (
     attribute_to_trainer,
-    check_data,
     chosen_split,
     needed,
     with_sections,
     with_split_alone,
 )
 from hostcore.job.pointers import moved
+from hostcore.job.rules import check_data
 from hostcore.job.spec import DatasetSpec, JobSpec
 from hostcore.plugins.attribution import attribute
 from hostcore.plugins.errors import from_exception, named

@@ -9,7 +9,6 @@ from hostcore.errors import Errors
 from hostcore.job.data import (
     NothingToEvaluate,
     attribute_to_trainer,
-    check_data,
     chosen_split,
     needed,
     settled_split,
@@ -17,6 +16,7 @@ from hostcore.job.data import (
     with_sections,
 )
 from hostcore.job.load import load_job
+from hostcore.job.rules import check_data
 from hostcore.job.sections import DatasetSpec
 from hostcore.job.spec import JobSpec
 from hostcore_hookspecs import HostcoreError
