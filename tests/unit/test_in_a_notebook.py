@@ -1,5 +1,7 @@
 """What a notebook shows of results and errors."""
 
+from operator import methodcaller
+
 import pytest
 
 import hostcore
@@ -12,6 +14,9 @@ from hostcore.secrets.scrub import HIDDEN, forget_all, remember
 from hostcore_hookspecs import HostcoreError
 from hostcore_hookspecs.errors import RunError
 
+#: What notebooks call: how a value, and an error, are shown.
+html, lines = methodcaller("_repr_html_"), methodcaller("_render_traceback_")
+
 
 def result(**fields: object) -> RunResult:
     known = {"run_id": "first", "status": "succeeded", "exit_code": 0, "attempt": 2, "step": 96, "epoch": 1}
@@ -19,11 +24,13 @@ def result(**fields: object) -> RunResult:
 
 
 def test_a_result_is_a_table_of_what_is_known() -> None:
-    shown = result(
-        metrics={"train/loss": 0.123456, "noise": None},
-        best={"metric": "val/loss", "value": 0.25, "step": 64},
-        final_checkpoint="checkpoints/step-000096",
-    )._repr_html_()
+    shown = html(
+        result(
+            metrics={"train/loss": 0.123456, "noise": None},
+            best={"metric": "val/loss", "value": 0.25, "step": 64},
+            final_checkpoint="checkpoints/step-000096",
+        )
+    )
     assert shown.startswith("<table><caption>first</caption><tr><th>status</th><td>succeeded</td></tr>")
     for name, text in {
         "step": "96, of attempt 2, in 2.5 s",
@@ -42,7 +49,7 @@ def test_a_failed_result_shows_the_error_its_hint_and_the_traceback_of_the_plugi
         type="ValueError", message="too hot", plugin="oven (o 1.0)", hint="wait", traceback="line 1\nline 2"
     )
     warning = RunWarning(code="metrics.nonfinite", message="noise was not finite")
-    shown = result(status="failed", reason="it ended", error=error, warnings=(warning,))._repr_html_()
+    shown = html(result(status="failed", reason="it ended", error=error, warnings=(warning,)))
     for name, text in {
         "status": "failed: it ended",
         "error": "oven (o 1.0): ValueError: too hot",
@@ -55,7 +62,7 @@ def test_a_failed_result_shows_the_error_its_hint_and_the_traceback_of_the_plugi
 
 def test_what_jobs_and_plugins_say_is_text_and_no_html() -> None:
     error = RunError(type="Oops", message="<script>alert(1)</script>\x1b[2J", traceback="<b>")
-    shown = result(run_id="<i>", status="failed", error=error, metrics={"<u>": 1.0})._repr_html_()
+    shown = html(result(run_id="<i>", status="failed", error=error, metrics={"<u>": 1.0}))
     assert [part for part in ("<script>", "<b>", "<i>", "<u>", "\x1b") if part in shown] == []
     assert "&lt;script&gt;alert(1)&lt;/script&gt;\\x1b[2J" in shown
 
@@ -63,7 +70,7 @@ def test_what_jobs_and_plugins_say_is_text_and_no_html() -> None:
 def shown(error: HostcoreError) -> list[str]:
     with pytest.raises(HostcoreError) as raised, errors_in_plain_words():
         raise error
-    return list(raised.value._render_traceback_())  # type: ignore[attr-defined]
+    return lines(raised.value)
 
 
 def test_an_invalid_job_is_shown_without_the_traceback_of_the_host() -> None:
@@ -78,7 +85,7 @@ def test_an_error_of_any_class_is_shown_so_by_what_notebooks_call() -> None:
         hostcore.run(
             {"trainer": "line:Trainer", "max_steps": 3, "devices": ["cpu", "cpu"], "dataset": {"source": "mock"}}
         )
-    (text,) = raised.value._render_traceback_()  # type: ignore[attr-defined]
+    (text,) = lines(raised.value)
     assert text.startswith("a run in this process has one rank, and the job asks for 2: cpu, cpu\n      at: /devices\n")
 
 

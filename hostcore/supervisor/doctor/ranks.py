@@ -38,7 +38,7 @@ class Ranks:
             if any(codes):
                 timeout_seconds = min(timeout_seconds, self.probes[0].seconds + _GRACE_SECONDS)
             time.sleep(_POLL_SECONDS)
-        return _finding(self.backend, [probe.answer(timeout_seconds) for probe in self.probes])
+        return sums_finding(self.backend, [probe.answer(timeout_seconds) for probe in self.probes])
 
 
 @contextmanager
@@ -64,7 +64,8 @@ def adding_up(backend: str, world_size: int) -> Iterator[Ranks]:
         yield Ranks(backend, tuple(probes))
 
 
-def _finding(backend: str, answers: list[Answer]) -> Finding:
+def sums_finding(backend: str, answers: list[Answer]) -> Finding:
+    """The sums that the ranks of a backend have made, or the first rank that could not."""
     name, count = f"ranks.{backend}", len(answers)
     sums = [answer.last("sum") for answer in answers]
     details = {"world_size": count, "sums": sums}

@@ -20,14 +20,14 @@ SHARED: Final = Path("/dev/shm")  # noqa: S108 - what is looked at, not written 
 
 def system_findings() -> Iterator[Finding]:
     """All of them."""
-    yield _cores(usable_cores(), core_quota())
-    yield _memory(available_memory(), memory_limit())
+    yield cores_finding(usablecores_finding(), core_quota())
+    yield memory_finding(available_memory(), memory_limit())
     yield files_finding(*resource.getrlimit(resource.RLIMIT_NOFILE))
     if SHARED.is_dir():
         yield shared_finding(os.statvfs(SHARED))
 
 
-def usable_cores() -> int:
+def usablecores_finding() -> int:
     """The cores that this process may run on."""
     if sys.platform == "linux":
         return len(os.sched_getaffinity(0))
@@ -50,7 +50,8 @@ def available_memory() -> int | None:
     return min(int(values[0]) * 1024, total_memory()) if values else None
 
 
-def _cores(usable: int, quota: float | None) -> Finding:
+def cores_finding(usable: int, quota: float | None) -> Finding:
+    """The cores that this process may use, and the time that its control group leaves it of them."""
     details = {"cores": os.cpu_count(), "usable": usable, "quota": quota}
     if quota is not None and quota < usable and "OMP_NUM_THREADS" not in os.environ:
         return Finding(
@@ -64,7 +65,8 @@ def _cores(usable: int, quota: float | None) -> Finding:
     return Finding(name="system.cores", status="ok", finding=f"{usable} usable{limited}", details=details)
 
 
-def _memory(available: int | None, limit: int | None) -> Finding:
+def memory_finding(available: int | None, limit: int | None) -> Finding:
+    """The memory of the machine or of the control group, and how much of it is available, in bytes."""
     total = total_memory()
     free = "" if available is None else f", {size(available)} available"
     little = available is not None and available < _LITTLE_MEMORY

@@ -143,11 +143,10 @@ def test_parquet_in_several_row_groups_is_taken_up_where_it_was_left(
 
 
 def test_a_run_that_died_repeats_the_steps_behind_its_newest_checkpoint(
-    trainer: ModuleType, uninterrupted: Trace, monkeypatch: pytest.MonkeyPatch
+    trainer: ModuleType, uninterrupted: Trace
 ) -> None:
     events: list[Any] = []
-    with monkeypatch.context() as patch:
-        patch.setattr(trainer, "DIE_AT", 11)
+    with trainer.dying(11):
         assert hostcore.run(job("died", checkpoint_every=4), on_event=events.append).status == "failed"
     assert hostcore.run(job("died", checkpoint_every=4), on_event=events.append).step == STEPS
     metrics = [event for event in events if event.name == "metrics"]
@@ -159,14 +158,12 @@ def test_a_run_that_died_repeats_the_steps_behind_its_newest_checkpoint(
 
 @pytest.mark.parametrize(("every", "begins_at"), [("epoch", {12}), ("1s", set(range(6, 16)))])
 def test_a_run_that_died_goes_on_from_a_checkpoint_by_epoch_or_by_time(
-    trainer: ModuleType, uninterrupted: Trace, monkeypatch: pytest.MonkeyPatch, every: str, begins_at: set[int]
+    trainer: ModuleType, uninterrupted: Trace, every: str, begins_at: set[int]
 ) -> None:
     """The trainer dies in step 16. In step 5 it takes longer than the time between two checkpoints."""
     events: list[Any] = []
     run_id = f"died-{every}"
-    with monkeypatch.context() as patch:
-        patch.setattr(trainer, "DIE_AT", 16)
-        patch.setattr(trainer, "REST", (5, 1.1))
+    with trainer.dying(16, rest=(5, 1.1)):
         assert hostcore.run(job(run_id, checkpoint_every=every), on_event=events.append).status == "failed"
     assert hostcore.run(job(run_id, checkpoint_every=every), on_event=events.append).step == STEPS
     (resumed,) = [event for event in events if event.name == "run_resumed"]

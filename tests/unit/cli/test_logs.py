@@ -14,7 +14,6 @@ import attrs
 import orjson
 import pytest
 
-from hostcore.cli import event_lines
 from hostcore.events.writer import now_ms
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.lease import Lease, ProcessIdentity
@@ -127,14 +126,6 @@ class TestWhichLines:
     def test_can_be_chosen(self, hostcore: Callable, options: list[str], numbers: list[int]) -> None:
         lines = hostcore("logs", "a", "--json", *options).out.splitlines()
         assert [orjson.loads(line)["seq"] for line in lines] == numbers
-
-    def test_that_are_not_asked_for_are_not_made_readable(
-        self, hostcore: Callable, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        made = []
-        monkeypatch.setattr(event_lines, "line_of", lambda line: made.append(line) or "a line")
-        assert hostcore("logs", "a", "-n", "2").out == "a line\na line\n"
-        assert len(made) == 2
 
     def test_of_an_attempt_that_never_was_are_an_error(self, hostcore: Callable) -> None:
         said = hostcore("logs", "a", "--attempt", "3", "--json")

@@ -1,17 +1,16 @@
 """``hostcore verify`` of runs that go on while they are looked at. Real and damaged runs are in tests/integration."""
 
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
 
 import pytest
 from command_line import Said
 
-from hostcore.cli.commands import verify
 from hostcore.events.writer import now_ms
 from hostcore.runs.attempts import claim_attempt
-from hostcore.runs.directory import RunDirectory
 from hostcore.runs.lease import ProcessIdentity
 from hostcore.runs.result import RunResult
+from hostcore.verification.log_record import LogRecord
 from hostcore_hookspecs.events import RunStarted, RunSucceeded
 
 
@@ -20,15 +19,15 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]
     """``meanwhile(act)``: what happens to the run when its log has just been read, once."""
 
     def hook(act: Callable[[], object]) -> None:
-        read, acts = verify._log_of, [act]
+        read, acts = LogRecord.read, [act]
 
-        def read_then_act(directory: RunDirectory) -> Any:
-            log = read(directory)
+        def read_then_act(path: Path) -> LogRecord:
+            log = read(path)
             if acts:
                 acts.pop()()
             return log
 
-        monkeypatch.setattr(verify, "_log_of", read_then_act)
+        monkeypatch.setattr(LogRecord, "read", read_then_act)
 
     return hook
 

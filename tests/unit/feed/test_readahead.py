@@ -29,6 +29,17 @@ def reading_threads() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "feed read-ahead"]
 
 
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """``patience(0.05)``: how long to wait for a thread to end; a busy machine may take longer than a second."""
+
+    def wait(seconds: float) -> None:
+        monkeypatch.setattr(readahead, "_CLOSE_SECONDS", seconds)
+
+    wait(DEADLINE_SECONDS)
+    return wait
+
+
 class TestTheBatches:
     @pytest.mark.parametrize("shuffle", [False, True])
     @pytest.mark.parametrize("ahead", range(5))
@@ -116,9 +127,9 @@ class TestErrors:
 class TestStopping:
     @pytest.mark.parametrize("shuffle", [False, True])
     def test_ends_a_wait_for_a_source_that_does_not_answer(
-        self, memory: Callable, shuffle: bool, monkeypatch: pytest.MonkeyPatch
+        self, memory: Callable, shuffle: bool, patience: Callable[[float], None]
     ) -> None:
-        monkeypatch.setattr(readahead, "_CLOSE_SECONDS", 0.05)
+        patience(0.05)
         stop, release = threading.Event(), threading.Event()
 
         def block(count: int) -> None:
@@ -155,11 +166,6 @@ class TestStopping:
 
 
 class TestClosing:
-    @pytest.fixture(autouse=True)
-    def patient(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A busy machine may take longer than a second to end a thread."""
-        monkeypatch.setattr(readahead, "_CLOSE_SECONDS", DEADLINE_SECONDS)
-
     @pytest.mark.parametrize("taken", [0, 1, 5])
     @pytest.mark.parametrize("ahead", [1, 2, 4])
     def test_leaves_no_thread(self, memory: Callable, ahead: int, taken: int) -> None:
@@ -207,9 +213,9 @@ class TestClosing:
         assert dataset.pieces == 1
 
     def test_does_not_wait_for_ever_for_a_source_that_hangs(
-        self, memory: Callable, monkeypatch: pytest.MonkeyPatch
+        self, memory: Callable, patience: Callable[[float], None]
     ) -> None:
-        monkeypatch.setattr(readahead, "_CLOSE_SECONDS", 0.05)
+        patience(0.05)
         begun, release = threading.Event(), threading.Event()
 
         def hang(count: int) -> None:

@@ -82,6 +82,8 @@ def wait_until(condition: Callable[[], Any], what: str, *, seconds: float = 180)
 class Lab:
     """Makes transformers of the classes in ``transforming_trainer``, as an attempt makes them."""
 
+    module = MODULE
+
     def __init__(self) -> None:
         self.before = mine()
         self.made: list[Transformer] = []
@@ -91,7 +93,7 @@ class Lab:
         names = [("trainer", trainer, "/hyperparams"), *(("callback", one, "/callbacks/0") for one in callbacks)]
         selected = [
             Selected(
-                ref=PluginRef(kind=kind, name=f"{MODULE}:{name}", value=f"{MODULE}:{name}"),
+                ref=PluginRef(kind=kind, name=f"{self.module}:{name}", value=f"{self.module}:{name}"),
                 settings=hyperparams if kind == "trainer" else {},
                 pointer=pointer,
                 use=f"{kind}:{name}",
@@ -320,7 +322,7 @@ class TestErrors:
         )
         monkeypatch.syspath_prepend(str(tmp_path))
         monkeypatch.syspath_prepend(str(HERE))
-        monkeypatch.setattr(sys.modules[__name__], "MODULE", "once")
+        lab.module = "once"
         with pytest.raises(TransformFailed, match="ZeroDivisionError") as caught:
             next(lab.make("Draws", workers=1, scale=1).apply(iter(raw(1)), Cursor()))
         assert "once.py" in caught.value.traceback

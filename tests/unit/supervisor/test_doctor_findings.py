@@ -15,7 +15,7 @@ from hostcore.supervisor.doctor.compute import device_finding, machine_findings
 from hostcore.supervisor.doctor.disk import disk_findings
 from hostcore.supervisor.doctor.finding import Finding, size
 from hostcore.supervisor.doctor.job import JobReport, for_job
-from hostcore.supervisor.doctor.ranks import _finding as ranks_finding
+from hostcore.supervisor.doctor.ranks import sums_finding as ranks_finding
 from hostcore.supervisor.doctor.settings import OWN, settings_finding
 from hostcore_builtin_plugins.extras import install_command
 
@@ -170,21 +170,21 @@ class TestSettings:
 class TestSystem:
     def test_fewer_cores_worth_of_time_than_cores_are_a_warning(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-        found = system._cores(64, 1.5)
+        found = system.cores_finding(64, 1.5)
         assert (found.status, found.hint) == ("warning", "set OMP_NUM_THREADS=2")
         monkeypatch.setenv("OMP_NUM_THREADS", "2")
-        assert system._cores(64, 1.5).status == "ok"
+        assert system.cores_finding(64, 1.5).status == "ok"
 
     def test_little_memory_few_files_and_little_shared_memory_are_warnings(self) -> None:
         little = os.statvfs_result((4096, 4096, 16384, 16384, 16384, 0, 0, 0, 0, 255))
-        found = [system._memory(10**9, None), system.files_finding(256, 1024), system.shared_finding(little)]
+        found = [system.memory_finding(10**9, None), system.files_finding(256, 1024), system.shared_finding(little)]
         assert [one.status for one in found] == ["warning"] * 3
         assert all(one.hint for one in found)
 
     def test_a_limit_of_the_control_group_is_what_there_is(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(system, "memory_limit", lambda: 3_000_000_000)
         assert system.total_memory() == 3_000_000_000
-        assert "a limit of the control group" in system._memory(None, 3_000_000_000).finding
+        assert "a limit of the control group" in system.memory_finding(None, 3_000_000_000).finding
 
     @pytest.mark.parametrize(("count", "told"), [(25.3e9, "25.3 GB"), (64e6, "64 MB"), (1.2e12, "1.2 TB"), (0, "0 kB")])
     def test_sizes_are_short(self, count: float, told: str) -> None:

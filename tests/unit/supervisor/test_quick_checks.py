@@ -5,6 +5,7 @@ import resource
 from collections.abc import Callable
 from typing import Any
 
+import attrs
 import pytest
 from actors import staged
 
@@ -13,17 +14,27 @@ from hostcore.supervisor.doctor import quick
 from hostcore.supervisor.doctor.quick import NoSpace, quick_warnings
 from hostcore_hookspecs.events import RunSucceeded, Warning
 
-FREE = {"free_bytes": 10**12, "total_bytes": 10**13, "free_names": None}
+
+@attrs.define
+class Machine:
+    """What there is of it; enough of everything, until a test takes some away."""
+
+    free_bytes: float = 10**12
+    memory: int = 10**12
+    files: int = 10**6
 
 
 @pytest.fixture(autouse=True)
-def roomy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine that has enough of everything, whatever the one of the test has."""
-    monkeypatch.setattr(quick, "space_of", lambda folder: FREE)
-    monkeypatch.setattr(quick, "available_memory", lambda: 10**12)
-    monkeypatch.setattr(resource, "getrlimit", lambda which: (10**6, 10**6))
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    """The machine of the test, whatever it really has."""
+    made = Machine()
+    space = {"total_bytes": 10**13, "free_names": None}
+    monkeypatch.setattr(quick, "space_of", lambda folder: {**space, "free_bytes": made.free_bytes})
+    monkeypatch.setattr(quick, "available_memory", lambda: made.memory)
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (made.files, 10**6))
     for name in [name for name in os.environ if name.startswith("HOSTCORE_") and name != "HOSTCORE_RUNS_DIR"]:
         monkeypatch.delenv(name)
+    return made
 
 
 def told(plan: Any) -> dict[str, str]:
@@ -34,10 +45,8 @@ def test_nothing_is_told_of_a_machine_that_has_enough(plan: Callable) -> None:
     assert told(plan()) == {}
 
 
-def test_what_may_hurt_is_told(plan: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quick, "space_of", lambda folder: {**FREE, "free_bytes": 10**6})
-    monkeypatch.setattr(quick, "available_memory", lambda: 900_000_000)
-    monkeypatch.setattr(resource, "getrlimit", lambda which: (100, 10**6))
+def test_what_may_hurt_is_told(plan: Callable, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine.free_bytes, machine.memory, machine.files = 10**6, 900_000_000, 100
     monkeypatch.setenv("HOSTCORE_RUNDIR", "/data")
     monkeypatch.setenv("HOSTCORE_TEAM_NAME", "vision")
     assert told(plan(devices=["cpu", "cpu"])) == {
@@ -50,13 +59,11 @@ def test_what_may_hurt_is_told(plan: Callable, monkeypatch: pytest.MonkeyPatch) 
     assert "system.memory" not in told(plan()), "one worker has enough"
 
 
-def test_the_disk_must_take_one_more_checkpoint(
-    plan: Callable, past: Callable, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_disk_must_take_one_more_checkpoint(plan: Callable, past: Callable, machine: Machine) -> None:
     run = past(plan())
     run.attempt()
     run.checkpoint(5)
-    monkeypatch.setattr(quick, "space_of", lambda folder: {**FREE, "free_bytes": 1})
+    machine.free_bytes = 1
     assert told(plan())["disk.space"].startswith("the next checkpoint needs about 0.002 kB, and 0.001 kB are free")
     with pytest.raises(NoSpace) as caught:
         told(plan(require_checkpoints=True))
@@ -66,8 +73,8 @@ def test_the_disk_must_take_one_more_checkpoint(
 
 
 class TestARun:
-    def test_has_the_warnings_in_its_log(self, plan: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(quick, "available_memory", lambda: 10**6)
+    def test_has_the_warnings_in_its_log(self, plan: Callable, machine: Machine) -> None:
+        machine.memory = 10**6
         with staged(plan()) as stage:
             (actor,) = stage.begin()
             actor.end(RunSucceeded())
@@ -76,15 +83,15 @@ class TestARun:
         assert [one.code for one in events if isinstance(one, Warning)] == ["system.memory"]
 
     def test_that_cannot_write_what_it_requires_is_not_started(
-        self, plan: Callable, past: Callable, monkeypatch: pytest.MonkeyPatch
+        self, plan: Callable, past: Callable, machine: Machine
     ) -> None:
         run = past(plan())
         run.attempt()
         run.checkpoint(5)
         before = run.tree()
-        monkeypatch.setattr(quick, "space_of", lambda folder: {**FREE, "free_bytes": 1})
+        machine.free_bytes = 1
         with staged(plan(require_checkpoints=True)) as stage, pytest.raises(NoSpace):
             stage.result()
         after = run.tree()
-        assert stage._actors == {}
+        assert stage.actors == []
         assert {name for name in after if "attempt" in name} == {name for name in before if "attempt" in name}

@@ -8,7 +8,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from hostcore_builtin_plugins.sources import row_groups
 from hostcore_builtin_plugins.sources.file_dataset import FileDataset
 from hostcore_builtin_plugins.sources.parquet import ParquetSource
 from hostcore_hookspecs import DataContext, InvalidData
@@ -54,16 +53,6 @@ def test_large_rows_are_decoded_a_few_at_a_time(write_parquet: Callable[..., Pat
     dataset = open_parquet(path)
     assert path.stat().st_size < 2_000_000
     assert max(batch.nbytes for batch in dataset.read_shard(dataset.shards()[0], None, 0)) <= 3 << 20
-
-
-def test_dictionaries_are_looked_into_once(write_parquet: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
-    find = row_groups._longest_strings
-    monkeypatch.setattr(row_groups, "_longest_strings", lambda *args: asked.append(args[2:]) or find(*args))
-    dataset = open_parquet(write_parquet("a.parquet", rows=range(8), group=4))
-    for _ in range(2):
-        assert numbers(dataset) == list(range(8))
-    assert asked == [(0, ["text"]), (1, ["text"])]
 
 
 @pytest.mark.parametrize(

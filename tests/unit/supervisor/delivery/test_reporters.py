@@ -11,7 +11,6 @@ import pytest
 from desk import IMPATIENT, Clock, Desk, Ear, events_of, eventually
 
 from hostcore.events.merger import EventLog
-from hostcore.supervisor.delivery import cursor
 from hostcore.supervisor.delivery.calls import Intervals, QuickRetries
 from hostcore_hookspecs.errors import FatalError, TransientError
 from hostcore_hookspecs.events import ReporterFailed, Warning
@@ -345,19 +344,6 @@ class TestARequiredReporter:
 
 
 class TestDeliveries:
-    def test_decode_each_event_at_most_once_for_all_that_keep_up(
-        self, desk: Desk, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        decoded: list[bytes] = []
-        decode = cursor.decode_event
-        monkeypatch.setattr(cursor, "decode_event", lambda line: decoded.append(line) or decode(line))
-        ears = [Ear(str(number)) for number in range(4)]
-        deliveries = desk.deliver(*ears)
-        desk.write(count=300)
-        desk.finish(deliveries)
-        assert [ear.heard for ear in ears] == [list(range(1, 301))] * 4
-        assert len(decoded) == len(set(decoded))
-
     def test_leave_the_folder_of_a_run_that_was_withdrawn_alone(self, desk: Desk) -> None:
         import shutil
 

@@ -2,7 +2,7 @@
 
 import fcntl
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +61,17 @@ def directory(tmp_path: Path) -> RunDirectory:
     found.make()
     RunRecord(job={**JOB, "launcher": "far"}, job_dir="/here", submitted_ms=5).write(found.record)
     return found
+
+
+@pytest.fixture
+def limit(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """``limit(_PIECE=64)``: take at most so many bytes at once, or of one thing."""
+
+    def make(**most: int) -> None:
+        for name, count in most.items():
+            monkeypatch.setattr(watching, name, count)
+
+    return make
 
 
 @pytest.fixture
@@ -136,10 +147,9 @@ class TestRefresh:
         assert directory.result.exists()
 
     def test_says_whether_everything_is_here(
-        self, mirror: Mirror, directory: RunDirectory, monkeypatch: pytest.MonkeyPatch
+        self, mirror: Mirror, directory: RunDirectory, limit: Callable[..., None]
     ) -> None:
-        monkeypatch.setattr(watching, "_PIECE", 64)
-        monkeypatch.setattr(watching, "_MOST", 64)
+        limit(_PIECE=64, _MOST=64)
         content = b"".join(_line(seq) for seq in range(1, 9))  # two at once
         mirror.put("logs/events.jsonl", content)
         mirror.put("result.json", _result(1))
@@ -148,25 +158,13 @@ class TestRefresh:
             assert not refresh(load_job(JOB), directory, at_once=True)
         assert not directory.result.exists(), "somebody else does it"
 
-        complete = [refresh(load_job(JOB), directory, at_once=True) for _ in range(4)]
+        complete = []
+        for _ in range(4):
+            complete.append(refresh(load_job(JOB), directory, at_once=True))
+            assert directory.result.exists() == complete[-1], "the end comes after the last event"
         assert complete == [False, False, False, True]
         assert directory.events.read_bytes() == content
         assert not refresh(load_job(JOB), directory), "it is too soon to know"
-
-    def test_brings_the_end_after_the_last_event(
-        self, mirror: Mirror, directory: RunDirectory, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(watching, "_PIECE", 64)
-        monkeypatch.setattr(watching, "_MOST", 64)
-        content = b"".join(_line(seq) for seq in range(1, 9))  # two at once
-        mirror.put("logs/events.jsonl", content)
-        mirror.put("result.json", _result(1))
-
-        ended = []
-        for _ in range(4):
-            refresh(load_job(JOB), directory, at_once=True)
-            ended.append(directory.result.exists())
-        assert ended == [False, False, False, True]
 
         directory.events.unlink()
         (directory.path / ".mirror.json").unlink()
@@ -193,13 +191,12 @@ class TestRefresh:
         assert refresh(load_job(JOB), directory, at_once=True)
         assert (RunResult.read(directory.result).attempt, directory.events.read_bytes()) == (2, _line(1) + _line(2))
 
-    @pytest.mark.parametrize("limit", ["_LARGEST", "_LONGEST"])
+    @pytest.mark.parametrize("most", ["_LARGEST", "_LONGEST"])
     def test_of_a_run_that_has_ended_does_not_wait_for_events_that_are_not_copied(
-        self, mirror: Mirror, directory: RunDirectory, monkeypatch: pytest.MonkeyPatch, limit: str
+        self, mirror: Mirror, directory: RunDirectory, limit: Callable[..., None], most: str
     ) -> None:
-        monkeypatch.setattr(watching, "_PIECE", 64)
-        monkeypatch.setattr(watching, "_MOST", 64)
-        monkeypatch.setattr(watching, limit, 200)
+        limit(_PIECE=64, _MOST=64)
+        limit(**{most: 200})
         mirror.put("logs/events.jsonl", b"".join(_line(seq, "x" * 50) for seq in range(1, 9)) + _line(9, "y" * 999))
         mirror.put("result.json", _result(1))
         assert not refresh_ended(load_job(JOB), directory)
@@ -207,27 +204,27 @@ class TestRefresh:
         assert directory.result.exists()
 
     def test_copies_what_is_behind_a_line_that_is_longer_than_a_piece(
-        self, mirror: Mirror, directory: RunDirectory, monkeypatch: pytest.MonkeyPatch
+        self, mirror: Mirror, directory: RunDirectory, limit: Callable[..., None]
     ) -> None:
-        monkeypatch.setattr(watching, "_PIECE", 64)
+        limit(_PIECE=64)
         content = _line(1) + _line(2, "x" * 1000) + _line(3)
         mirror.put("logs/events.jsonl", content)
         refresh(load_job(JOB), directory, at_once=True)
         assert directory.events.read_bytes() == content
 
     def test_takes_no_document_of_any_size(
-        self, mirror: Mirror, directory: RunDirectory, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+        self, mirror: Mirror, directory: RunDirectory, caplog: pytest.LogCaptureFixture, limit: Callable[..., None]
     ) -> None:
-        monkeypatch.setattr(watching, "_MOST_BYTES", 100)
+        limit(_MOST_BYTES=100)
         mirror.put("result.json", _result(1) + b" " * 100)
         assert not refresh(load_job(JOB), directory, at_once=True)
         assert not directory.result.exists()
         assert "longer than 100 bytes" in caplog.text
 
     def test_copies_no_log_that_fills_the_disk(
-        self, mirror: Mirror, directory: RunDirectory, monkeypatch: pytest.MonkeyPatch
+        self, mirror: Mirror, directory: RunDirectory, limit: Callable[..., None]
     ) -> None:
-        monkeypatch.setattr(watching, "_LARGEST", 100)
+        limit(_LARGEST=100)
         directory.events.write_bytes(_line(1) + _line(2, "x" * 60))
         mirror.put("logs/events.jsonl", directory.events.read_bytes() + _line(3))
         mirror.put("result.json", _result(1))
@@ -239,12 +236,10 @@ class TestRefresh:
 
 class TestTheCopyOfALog:
     def test_is_a_prefix_of_its_original_whatever_happens(
-        self, mirror: Mirror, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+        self, mirror: Mirror, tmp_path: Path, limit: Callable[..., None], seed: int
     ) -> None:
         chance = random.Random(seed)
-        monkeypatch.setattr(watching, "_PIECE", 256)
-        monkeypatch.setattr(watching, "_MOST", 700)
-        monkeypatch.setattr(watching, "_BLOCK", 48)
+        limit(_PIECE=256, _MOST=700, _BLOCK=48)
         copy, content, read = tmp_path / "logs" / "events.jsonl", b"", b""
         reader = GrowingLog(copy)
         for seq in range(1, 200):
