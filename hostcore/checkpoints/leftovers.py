@@ -27,6 +27,8 @@ def settle(claim: Claim) -> None:
         durable.remove_folder(claim.folder)  # moved into place, never published; or withdrawn
     # Before an older version comes back: its folder would look like one that was never published.
     durable.remove_file(claim.hidden_record("tmp"))
+    if pruned:
+        durable.remove_file(claim.retired)
     if not os.path.lexists(claim.record):
         _put_back(claim.hidden_folder("old"), claim.folder)
         _put_back(claim.hidden_record("old"), claim.record)

@@ -1,7 +1,8 @@
 """The names in a run's ``checkpoints`` folder.
 
 ``step-000200`` is a checkpoint and ``step-000200.json`` its commit record. Hidden names belong to a commit or a prune
-under way, and say whose: ``.step-000200.attempt-2.tmp``, ``.step-000200.json.attempt-2.tmp``.
+under way, and say whose: ``.step-000200.attempt-2.tmp``, ``.step-000200.json.attempt-2.tmp``. An empty file
+``.step-000200.json.attempt-2.retired`` marks a checkpoint that is kept only until it has been uploaded.
 """
 
 import re
@@ -14,6 +15,7 @@ import attrs
 Purpose = Literal["tmp", "old", "pruned"]
 
 _FOLDER: Final = re.compile(r"step-(\d{6,})", re.ASCII)
+_RETIRED: Final = re.compile(r"\.step-(\d{6,})\.json\.attempt-(\d+)\.retired", re.ASCII)
 _HIDDEN: Final = re.compile(r"\.step-(\d{6,})(?:\.json)?\.attempt-(\d+)\.(?:tmp|old|pruned)", re.ASCII)
 
 
@@ -66,6 +68,11 @@ class Claim:
         return self.directory / f".{record_name(self.step)}.attempt-{self.attempt}.{purpose}"
 
     @property
+    def retired(self) -> Path:
+        """Mark of a checkpoint that is kept only until it has been uploaded."""
+        return self.directory / f".{record_name(self.step)}.attempt-{self.attempt}.retired"
+
+    @property
     def hidden(self) -> list[Path]:
         """Everything that it may have left under a hidden name."""
         purposes: tuple[Purpose, ...] = ("tmp", "old", "pruned")
@@ -77,3 +84,9 @@ def claims(directory: Path) -> list[Claim]:
     matches = (_HIDDEN.fullmatch(entry.name) for entry in directory.iterdir())
     found = {(int(match[2]), int(match[1])) for match in matches if match}
     return [Claim(directory, step, attempt) for attempt, step in sorted(found, reverse=True)]
+
+
+def retired_claim(name: str) -> tuple[int, int] | None:
+    """Return the step and the attempt of a mark of a retired checkpoint; None for any other name."""
+    match = _RETIRED.fullmatch(name)
+    return (int(match[1]), int(match[2])) if match else None

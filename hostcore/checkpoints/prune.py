@@ -1,46 +1,41 @@
-"""Removing the checkpoints that are not to be kept."""
+"""Removing the checkpoints that are not to be kept.
 
-from collections.abc import Collection, Sequence
+The worker decides which (:func:`unwanted`). It removes them at once, or, where uploaders may still need them, retires
+them with a mark beside the commit record: the supervisor removes them when they have been uploaded.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 from hostcore.checkpoints import durable
 from hostcore.checkpoints.errors import CheckpointError
 from hostcore.checkpoints.find import committed, verify
-from hostcore.checkpoints.names import Claim
+from hostcore.checkpoints.names import Claim, retired_claim
 from hostcore.checkpoints.record import CommitRecord
 
 
-def prune(
+def unwanted(
     directory: Path, *, keep: int, protect: Collection[int], records: Sequence[CommitRecord] | None = None
-) -> list[int]:
-    """Remove old checkpoints: first the record, so that a half-removed one is none, then the folder.
+) -> list[Claim]:
+    """Return the old checkpoints that are not to be kept, oldest first.
 
-    Nothing is removed before a newer checkpoint has been verified, and nothing that has no commit record of ours.
+    None is newer than the newest checkpoint that verifies, and each has a commit record of ours.
 
     :param directory: The run's ``checkpoints`` folder; may be missing.
     :param keep: How many of the newest to keep.
     :param protect: Steps to keep besides them: the best and the final one.
     :param records: Those of all checkpoints, oldest first, for callers that have just looked; else they are read.
-    :return: The steps that were removed, oldest first.
-    :raises OSError: When a checkpoint cannot be removed, after all others were; it does not count as one any more.
     """
     if keep < 0:
         raise ValueError(f"keep must not be negative: {keep}")
     records = committed(directory) if records is None else records
-    unwanted = [record for record in records[: max(len(records) - keep, 0)] if record.step not in protect]
-    if not unwanted:
-        return []
-    verified = _newest_verified(directory, records, above=unwanted[0].step)
-    removable = [record for record in unwanted if verified is not None and record.step < verified]
-    failures: list[OSError] = []
-    for record in removable:
-        try:
-            _remove(Claim(directory.absolute(), record.step, record.attempt))
-        except OSError as error:
-            failures.append(error)
-    if failures:
-        raise failures[0]
-    return [record.step for record in removable]
+    found = [record for record in records[: max(len(records) - keep, 0)] if record.step not in protect]
+    verified = _newest_verified(directory, records, above=found[0].step) if found else None
+    return [
+        Claim(directory.absolute(), record.step, record.attempt)
+        for record in found
+        if verified is not None and record.step < verified
+    ]
 
 
 def _newest_verified(directory: Path, records: Sequence[CommitRecord], *, above: int) -> int | None:
@@ -55,8 +50,61 @@ def _newest_verified(directory: Path, records: Sequence[CommitRecord], *, above:
     return None
 
 
-def _remove(claim: Claim) -> None:
-    # The withdrawn record keeps a hidden name until the folder is gone: after a crash it says that the folder is ours.
-    durable.move(claim.record, claim.hidden_record("pruned"))
-    durable.remove_folder(claim.folder)
-    durable.remove_file(claim.hidden_record("pruned"))
+def prune(
+    directory: Path, *, keep: int, protect: Collection[int], records: Sequence[CommitRecord] | None = None
+) -> list[int]:
+    """Remove the old checkpoints that are not to be kept; see :func:`unwanted` and :func:`remove`.
+
+    :return: The steps that were removed, oldest first.
+    """
+    claims = unwanted(directory, keep=keep, protect=protect, records=records)
+    remove(claims)
+    return [claim.step for claim in claims]
+
+
+def remove(claims: Iterable[Claim]) -> None:
+    """Remove checkpoints: first the record, so that a half-removed one is none, then the folder.
+
+    :raises OSError: When a checkpoint cannot be removed, after all others were; it does not count as one any more.
+    """
+    failures: list[OSError] = []
+    for claim in claims:
+        try:
+            # The withdrawn record keeps a hidden name until the folder is gone: after a crash it says whose that is.
+            durable.move(claim.record, claim.hidden_record("pruned"))
+            durable.remove_folder(claim.folder)
+            durable.remove_file(claim.retired)
+            durable.remove_file(claim.hidden_record("pruned"))
+        except OSError as error:
+            failures.append(error)
+    if failures:
+        raise failures[0]
+
+
+def retire(claims: Iterable[Claim]) -> None:
+    """Mark checkpoints as kept only until they have been uploaded.
+
+    :raises OSError: When the file system refuses.
+    """
+    for claim in claims:
+        claim.retired.touch()
+
+
+def retired(directory: Path) -> list[Claim]:
+    """Return the checkpoints that are kept only until they have been uploaded, oldest first.
+
+    A mark of an older version of a step, which was written again, does not count.
+
+    :param directory: The run's ``checkpoints`` folder; may be missing.
+    """
+    names = [path.name for path in directory.iterdir()] if directory.is_dir() else []
+    marks = sorted(mark for name in names if (mark := retired_claim(name)) is not None)
+    claims = (Claim(directory.absolute(), step, attempt) for step, attempt in marks)
+    return [claim for claim in claims if _attempt_of(claim.record) == claim.attempt]
+
+
+def _attempt_of(record: Path) -> int | None:
+    try:
+        return CommitRecord.from_json(record.read_bytes(), file=record).attempt
+    except (OSError, CheckpointError):
+        return None

@@ -226,6 +226,11 @@ class JobSpec:
         return listed
 
     @property
+    def is_mirrored(self) -> bool:
+        """True if uploaders copy its checkpoints."""
+        return bool(self.uploaders) or self.checkpoint_base_uri is not None
+
+    @property
     def has_data(self) -> bool:
         """True if it names data to train on, or has it in itself. If not, its trainer may bring some."""
         return self.dataset is not None or self.mock_batches is not None

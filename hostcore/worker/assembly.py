@@ -168,6 +168,7 @@ class Assembly:
             attempt=contract.attempt,
             keep=prepared.spec.keep_checkpoints,
             required=prepared.spec.require_checkpoints,
+            mirrored=prepared.spec.is_mirrored,
             source=CaptureSource(
                 ranks=self.ranks,
                 ctx=self.ctx,

@@ -7,7 +7,6 @@ documents. Out flow calls of plugins, guarded one by one, and the record of thos
                   ├▶ LogView ─▶ ReporterWorker "mlflow"      ─▶ report_event      ─▶ cursors/mlflow.json
                   │
                   └▶ Uploads ─▶ UploadScheduler ─▶ UploadWorkers "fsspec" ─▶ upload_artifact ─▶ uploads.jsonl
-                                  └ spool/
 
 The supervisor's loop announces that the log has grown and takes the news of failures; it never waits here. Each
 subscription has threads of its own, and is served *at least once*: a cursor or a line of the ledger is written after
@@ -16,6 +15,7 @@ the call has returned. The next attempt goes on behind it, and so do ``hostcore 
 What is the same for both is here once: the use of a component (``subscription``), the call with its deadline, retries
 and breaker (``calls``), delivery by hand (``redelivery``). The workers differ, since what they deliver does. Events
 have an order and stay in the log: one thread, one cursor, and an event that fails holds up those behind it. Files are
-large, have no order but a commit record behind its files, and may be pruned before they are copied: several threads, a
-queue into which a file that fails is put back, a spool of hard links, and a ledger by place, path and SHA-256.
+large and have no order but a commit record behind its files: several threads, a queue into which a file that fails is
+put back, and a ledger by place, path and SHA-256. The worker retires checkpoints that are not kept, and the scheduler
+removes them when no uploader lacks them.
 """

@@ -2,7 +2,7 @@
 
 import hashlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import IntEnum
 from pathlib import Path
 from typing import Final, Literal
@@ -11,7 +11,8 @@ import attrs
 
 from hostcore.checkpoints.errors import CheckpointError
 from hostcore.checkpoints.find import committed
-from hostcore.checkpoints.names import record_name, step_of_folder
+from hostcore.checkpoints.names import Claim, record_name, step_of_folder
+from hostcore.checkpoints.prune import retired
 from hostcore.checkpoints.record import CommitRecord
 from hostcore.runs.directory import RunDirectory
 from hostcore_hookspecs import events
@@ -65,12 +66,12 @@ class Unit:
     turn: Turn = Turn.USUAL
     #: Whether its content may grow on. A commit record that comes up later waits for it.
     is_log: bool = False
-    #: Its folder in the spool; None if its files lie in their own places, and may go away.
+    #: Folder of its copy in the spool; None if its files lie in their own places.
     spooled: Path | None = None
     #: When it was saved, in nanoseconds since 1970: the order of checkpoints.
     saved_ns: int = 0
     #: When it began to wait, in seconds since 1970.
-    waits_since: float = 0.0
+    waits_since: float = attrs.field(factory=time.time)
 
     @property
     def key(self) -> tuple[str, str]:
@@ -122,7 +123,7 @@ def _hashed(file: UnitFile) -> UnitFile:
 
 
 class Vanished(Exception):
-    """It was removed before it could be linked."""
+    """It was removed before it could be uploaded."""
 
 
 @attrs.frozen(kw_only=True)
@@ -173,18 +174,7 @@ def committed_unit(place: ArtifactFolder, step: int) -> Unit:
         step=record.step,
         final=record.final,
         saved_ns=saved_ns,
-        waits_since=time.time(),
     )
-
-
-def committed_again(unit: Unit) -> Unit:
-    """A checkpoint as its record has it now.
-
-    :raises Vanished: When there is none any more.
-    """
-    assert unit.seal is not None
-    assert unit.step is not None
-    return committed_unit(ArtifactFolder(folder=unit.seal.path.parent, name=unit.name.partition("/")[0]), unit.step)
 
 
 def sample_unit(place: ArtifactFolder, relative: str) -> Unit:
@@ -215,7 +205,6 @@ def sample_unit(place: ArtifactFolder, relative: str) -> Unit:
         files=files,
         step=step_of_folder(Path(relative).parts[0]),
         saved_ns=status.st_mtime_ns,
-        waits_since=time.time(),
     )
 
 
@@ -234,7 +223,6 @@ def document_unit(path: Path, relative_path: str, *, kind: str, turn: Turn = Tur
         turn=turn,
         is_log=is_log,
         saved_ns=status.st_mtime_ns,
-        waits_since=time.time(),
     ).hashed()
     return attrs.evolve(unit, version=unit.files[0].sha256[:_VERSION_LENGTH])
 
@@ -282,6 +270,14 @@ class Inventory:
             except Vanished:
                 continue
         yield from sorted(found, key=lambda unit: unit.saved_ns)
+
+    def retired(self, known: Mapping[Claim, Unit]) -> dict[Claim, Unit]:
+        """Return the checkpoints that are kept only until they have been uploaded, oldest first.
+
+        :param known: The result of the call before: none of them is read again.
+        """
+        found = dict.fromkeys(retired(self.checkpoints.folder))
+        return {claim: known.get(claim) or committed_unit(self.checkpoints, claim.step) for claim in found}
 
     def generated(self) -> Iterator[Unit]:
         """All generated samples, in the order of steps, hashed. Those that are removed meanwhile are passed over."""

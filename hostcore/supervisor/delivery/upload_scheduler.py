@@ -1,24 +1,25 @@
-"""The scheduler of uploads: which unit goes into which queue, and when it may leave the spool."""
+"""The scheduler of uploads: which unit goes into which queue, and when a retired checkpoint may be removed."""
 
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
+from hostcore.checkpoints.names import Claim
+from hostcore.checkpoints.prune import remove
 from hostcore.plugins.errors import one_line
 from hostcore.supervisor.delivery.ledger import Ledger
-from hostcore.supervisor.delivery.spool import Spool, bytes_held
+from hostcore.supervisor.delivery.spool import Spool
 from hostcore.supervisor.delivery.units import Inventory, Unit, Vanished
 from hostcore.supervisor.delivery.upload_workers import UploadLimits, UploadWorkers
 from hostcore_hookspecs import events
 
 
 class UploadScheduler:
-    """Hands units to the uploaders and takes care of the spool. Used from one thread.
+    """Hands units to the uploaders, and removes checkpoints that only waited for them. Used from one thread.
 
     :param tell: Takes what the run's log should have of it.
-    :param spool_bytes: What the spool alone may hold: files that have no other name any more; 0: no limit.
+    :param spool_bytes: Of retired checkpoints that may wait; 0: no limit.
     :param spool_seconds: How long a checkpoint may wait, unless it is the newest; 0: no limit.
-    :param owed: Keys of destinations that are not served here, and for which the spool keeps what they lack.
+    :param owed: Keys of destinations that are not served here; what they lack is kept.
     """
 
     def __init__(
@@ -46,9 +47,11 @@ class UploadScheduler:
         self._ledger: Ledger | None = None
         #: What was handed out and has not arrived everywhere, by name, in the order in which it came up.
         self._units: dict[str, Unit] = {}
+        #: Checkpoints that are kept only until they have been uploaded.
+        self._retired: dict[Claim, Unit] = {}
+        self._newest_saved = (0, 0)
         #: What was given up for the limits' sake, and is not taken up again.
         self._given_up: set[tuple[str, str]] = set()
-        self._newest_saved = (0, 0)
         self._logs_copied: float | None = None
         #: When the event log was copied last, and how long it was then; at first, when this began.
         self._event_log_copied: tuple[float, int] = (clock(), 0)
@@ -65,18 +68,12 @@ class UploadScheduler:
         :param ledger: Held by this process; the uploaders have started with it.
         """
         self._ledger = ledger
-        recovered = list(self._spool.recover())
+        for path in self._spool.clear():
+            message = f"{path} was left by an earlier version of hostcore, and is not uploaded"
+            self._tell(events.Warning(code="spool.earlier_version", message=message))
         self._offer_all(self._inventory.beginning(attempt))
-        waiting = {unit.key for unit in recovered if unit.kind == "checkpoint"}
-        committed = [unit for unit in self._inventory.committed() if unit.key not in waiting]
-        self._offer_all(sorted([*recovered, *committed], key=_saved))
+        self._offer_all(sorted(self._inventory.committed(), key=_saved))
         self._offer_all(self._inventory.generated())
-
-    def link_all(self) -> None:
-        """Link all checkpoints into the spool, so that none is pruned before it is known whether it has arrived."""
-        for unit in self._inventory.committed():
-            with suppress(Vanished):  # it is being removed just now, as it was before
-                self._spooled(unit)
 
     def scan(self) -> None:
         """Take up what no event has told of: a worker may have died between a commit and its event."""
@@ -98,43 +95,40 @@ class UploadScheduler:
         for trouble in list(self._inventory.unreadable.values()):
             self.note_trouble(trouble)
 
+    def offer_saved(self, payload: events.CheckpointSaved | events.SampleSaved) -> None:
+        """Offer what an event reports."""
+        try:
+            unit = self._inventory.saved(payload)
+        except Vanished:
+            message = f"{payload.path} was removed before it could be copied"
+            self._tell(events.Warning(code="uploads.missed", message=message))
+        else:
+            self._offer_all([unit])
+
     def offer(self, unit: Unit) -> None:
-        """Hand a unit to the uploaders; it is brought into the spool if one of them lacks it.
+        """Hand a unit to the uploaders, a document as a copy, unless they have it.
 
         :raises OSError: When it cannot be read.
         """
         unit = unit.hashed()
         known = self._units.get(unit.name)
-        if known is not None and known.key != unit.key:
-            known = None  # an older one
-        if known is not None or unit.key in self._given_up:
-            if unit.spooled and (known is None or known.spooled != unit.spooled):
-                self._spool.drop(unit)
+        if unit.key in self._given_up or (known is not None and known.key == unit.key):
             return
-        if unit.spooled is None and any(uploader.lacks(unit) for uploader in self._uploaders):
-            try:
-                unit = self._spooled(unit)
-            except Vanished:
-                return  # it is being removed, and no event has told that it is there
+        if unit.kind == "document" and self._lacking(unit):
+            unit = self._copied(unit)
         self._hand_out(unit)
 
-    def _spooled(self, unit: Unit) -> Unit:
-        """The same unit in the spool, or in its place where that cannot be.
+    def _lacking(self, unit: Unit) -> bool:
+        return any(uploader.lacks(unit) for uploader in self._uploaders)
 
-        :raises Vanished: When it is not there any more.
-        """
+    def _copied(self, unit: Unit) -> Unit:
+        """Return a document as a copy; where there is no room for one, as it is."""
         try:
-            if unit.seal is not None:
-                return self._spool.link(unit)
-            if not unit.is_log:
-                return self._spool.link(unit).hashed(again=True)
             if self._spool.has_room_for(unit.size):
                 return self._spool.copy(unit).hashed(again=True)
-        except FileNotFoundError as error:
-            raise Vanished(str(error)) from error
         except OSError as error:
-            message = f"what waits for its upload stays in its own place, and is lost if it is removed there: {error}"
-            self._warn_once("spool.unlinked", message)
+            message = f"documents are uploaded while they may change, since they cannot be copied: {error}"
+            self._warn_once("spool.uncopied", message)
         return unit
 
     def _hand_out(self, unit: Unit) -> None:
@@ -145,7 +139,7 @@ class UploadScheduler:
             self._spool.drop(older)
         if unit.kind == "checkpoint":
             self._newest_saved = max(self._newest_saved, _saved(unit))
-            if any(uploader.lacks(unit) for uploader in self._uploaders):
+            if self._lacking(unit):
                 self._copy_logs()
         self._units[unit.name] = unit
         for uploader in self._uploaders:
@@ -176,17 +170,15 @@ class UploadScheduler:
         self._offer_all(self._inventory.event_log())
 
     def retire(self, unit: Unit) -> None:
-        """An uploader is done with a unit: once all are, it leaves the spool.
+        """Forget a unit that has arrived everywhere.
 
-        What an uploader has given up stays there, for the next attempt; a document need not.
+        What an uploader has given up is left to the next attempt; a document need not be.
         """
         if self._units.get(unit.name) is not unit:
             return
         if any(uploader.has(unit) for uploader in self._uploaders):
             return
-        assert self._ledger is not None
-        lacked = any(uploader.lacks(unit) for uploader in self._uploaders)
-        lacked = lacked or any(not self._ledger.knows_all(key, unit) for key in self._owed)
+        lacked = self._is_owed(unit)
         if lacked and unit.kind != "document":
             return
         if lacked:
@@ -194,48 +186,66 @@ class UploadScheduler:
         self._spool.drop(unit)
         del self._units[unit.name]
 
+    def _is_owed(self, unit: Unit) -> bool:
+        if self._ledger is None:  # it cannot be written: nothing is uploaded in this attempt
+            return True
+        return self._lacking(unit) or any(not self._ledger.knows_all(key, unit) for key in self._owed)
+
     def look(self) -> None:
-        """Look at calls that hang and at the event log, and hold the spool to its limits."""
+        """Look at calls that hang, at the event log and at checkpoints that need not wait any more."""
         for uploader in self._uploaders:
             uploader.look()
         self._copy_event_log()
-        checkpoints = [unit for unit in self._units.values() if unit.kind == "checkpoint"]
-        older = [unit for unit in checkpoints if _saved(unit) < self._newest_saved]
-        if self._spool_seconds:
-            now = time.time()
-            for unit in older:
-                if now - unit.waits_since > self._spool_seconds:
-                    self._give_up(unit, f"it has waited for more than spool_seconds ({self._spool_seconds:g} s)")
-        if self._spool_bytes:
-            self._shrink([unit for unit in older if self._units.get(unit.name) is unit])
+        waiting = [unit for unit in self._units.values() if unit.kind == "checkpoint"]
+        for unit in waiting if self._spool_seconds else ():
+            if _saved(unit) < self._newest_saved and time.time() - unit.waits_since > self._spool_seconds:
+                self._give_up(unit, f"it has waited for more than spool_seconds ({self._spool_seconds:g} s)")
+        self.remove_retired()
 
-    def _shrink(self, older: list[Unit]) -> None:
-        held = {name: bytes_held(unit) for name, unit in self._units.items()}
-        left = sum(held.values())
+    def remove_retired(self) -> None:
+        """Remove the retired checkpoints that have been uploaded, or that wait beyond the limits.
+
+        What cannot be removed now is tried again; people are told once.
+        """
+        waiting, removable = [], []
+        self._retired = self._inventory.retired(self._retired)
+        for claim, unit in self._retired.items():
+            if unit.key in self._given_up or not self._is_owed(unit):
+                removable.append(claim)
+            else:
+                waiting.append((claim, unit))
+        try:
+            remove([*removable, *self._beyond_bytes(waiting)])
+        except OSError as error:
+            message = f"an old checkpoint could not be removed, and is tried again later: {error}"
+            self._warn_once("checkpoint.not_removed", message, key=message)
+
+    def _beyond_bytes(self, waiting: list[tuple[Claim, Unit]]) -> Iterator[Claim]:
+        """Give up the oldest of the retired checkpoints, as many as are beyond ``spool_bytes``."""
+        left = sum(unit.size for _, unit in waiting)
         # Those that are on their way last: else, of checkpoints that come faster than they go, none would ever arrive.
-        under_way = {
-            unit.version for unit in older if any(uploader.is_transferring(unit) for uploader in self._uploaders)
-        }
-        for unit in sorted(older, key=lambda unit: unit.version in under_way):
-            if left <= self._spool_bytes:
+        for claim, unit in sorted(waiting, key=lambda one: self._is_under_way(one[1])):
+            if not self._spool_bytes or left <= self._spool_bytes:
                 return
-            left -= held[unit.name]
-            if held[unit.name]:
-                self._give_up(unit, f"more than spool_bytes ({self._spool_bytes}) wait, and newer ones go first")
+            left -= unit.size
+            self._give_up(unit, f"more than spool_bytes ({self._spool_bytes}) wait, and newer ones go first")
+            yield claim
+
+    def _is_under_way(self, unit: Unit) -> bool:
+        known = self._units.get(unit.name)
+        return known is not None and any(uploader.is_transferring(known) for uploader in self._uploaders)
 
     def _give_up(self, unit: Unit, why: str) -> None:
-        del self._units[unit.name]
         self._given_up.add(unit.key)
-        for uploader in self._uploaders:
-            uploader.remove(unit, f"given up: {why}")
-        self._spool.drop(unit)
+        if (known := self._units.pop(unit.name, None)) is not None:
+            for uploader in self._uploaders:
+                uploader.remove(known, f"given up: {why}")
 
     def clear(self) -> None:
-        """Leave in the spool what the next attempt cannot find elsewhere, and nothing else."""
+        """Remove what no later attempt needs: copies, and retired checkpoints that have been uploaded."""
         for unit in list(self._units.values()):
-            if unit.kind == "document":
-                self._spool.drop(unit)
-        self._spool.remove_if_empty()
+            self._spool.drop(unit)
+        self.remove_retired()
 
     def note_trouble(self, error: BaseException) -> None:
         """Tell that something could not be taken up; once of the same."""

@@ -46,7 +46,7 @@ class UploadLimits(Timeouts):
     #: The event log alone is copied so often while it grows, less often if it is long: it is copied as a whole.
     live_seconds: float = 60.0
     live_bytes_per_second: float = 128 * 1024
-    #: How often hangs and the spool are looked at.
+    #: How often hangs and retired checkpoints are looked at.
     tick_seconds: float = 1.0
     #: How often a ledger that another process holds is asked for.
     lock_seconds: float = 1.0
@@ -76,7 +76,7 @@ class _Gone(FatalError):
     """The file is not where it was."""
 
     def __init__(self) -> None:
-        super().__init__("it was removed from its place before it was uploaded, and could not be linked into the spool")
+        super().__init__("it was removed or replaced before it was uploaded")
 
 
 @attrs.define(kw_only=True, eq=False)

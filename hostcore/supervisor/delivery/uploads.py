@@ -2,19 +2,18 @@
 
 ::
 
-    checkpoint_saved ─▶ hear: hard links into spool/ ─┐
-    what earlier attempts have left ──────────────────┴▶ scheduler ─┬▶ queue of uploader A ─▶ its threads
-                                                                    └▶ queue of uploader B ─▶ its threads
-    uploads.jsonl ◀──────────── what has arrived, compared with what was sent ◀─────────── upload_artifact
+    checkpoint_saved ─▶ hear ─────────┐
+    what earlier attempts have left ──┴▶ scheduler ─┬▶ queue of uploader A ─▶ its threads
+                                                    └▶ queue of uploader B ─▶ its threads
+    uploads.jsonl ◀──── what has arrived, compared with what was sent ◀──── upload_artifact
 
-The supervisor's loop links and goes on. The scheduler has a thread of its own: it takes inventory, copies logs, hands
-units to the queues, takes what has arrived everywhere out of the spool, and holds the spool to its limits.
+The supervisor's loop never waits. The scheduler has a thread of its own: it takes inventory, copies documents, hands
+units to the queues, and removes the checkpoints that the worker has retired and that have arrived everywhere.
 """
 
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from queue import Empty, Queue, SimpleQueue
@@ -24,7 +23,7 @@ from hostcore.supervisor.delivery.calls import lower_priority
 from hostcore.supervisor.delivery.ledger import Ledger, LedgerBusy
 from hostcore.supervisor.delivery.spool import Spool
 from hostcore.supervisor.delivery.subscription import Destination
-from hostcore.supervisor.delivery.units import Inventory, Unit, Vanished
+from hostcore.supervisor.delivery.units import Inventory, Unit
 from hostcore.supervisor.delivery.upload_queue import Pending
 from hostcore.supervisor.delivery.upload_scheduler import UploadScheduler
 from hostcore.supervisor.delivery.upload_workers import UploadLimits, UploadWorkers
@@ -48,11 +47,11 @@ class Uploads:
     :param destinations: The uploaders.
     :param base_uri: The job's ``checkpoint_base_uri``.
     :param prefix: See :func:`prefix_of`.
-    :param spool_bytes: What the spool alone may hold, in bytes; 0: no limit.
+    :param spool_bytes: Of retired checkpoints that may wait; 0: no limit.
     :param spool_seconds: How long a checkpoint may wait, unless it is the newest; 0: no limit.
     :param checkpoints_dir: Where checkpoints lie, if not in the run directory.
     :param samples_dir: Where generated samples lie, if not in the run directory.
-    :param owed: Keys of destinations that are not served here, and for which the spool keeps what they lack.
+    :param owed: Keys of destinations that are not served here; what they lack is kept.
     """
 
     def __init__(
@@ -93,12 +92,10 @@ class Uploads:
             UploadWorkers(one, tell=self._news.put, when_done=self._note_done, limits=self._limits, clock=clock)
             for one in destinations
         ]
-        self._inventory = Inventory.of(directory, checkpoints=checkpoints_dir, samples=samples_dir)
-        self._spool = Spool(directory.spool)
         self._scheduler = UploadScheduler(
             self._uploaders,
-            self._inventory,
-            self._spool,
+            Inventory.of(directory, checkpoints=checkpoints_dir, samples=samples_dir),
+            Spool(directory.spool),
             tell=self._news.put,
             spool_bytes=spool_bytes,
             spool_seconds=spool_seconds,
@@ -124,21 +121,13 @@ class Uploads:
             threading.Thread(target=self._run_scheduler, name="hostcore uploads", daemon=True).start()
 
     def hear(self, event: Event) -> None:
-        """Take in an event that was written to the log: link what it tells of into the spool. Does no I/O but that."""
+        """Take in an event that was written to the log. Does no I/O."""
         payload = event.payload
         if self._is_over or not isinstance(payload, (events.CheckpointSaved, events.SampleSaved)):
             return
         if event.src is not None and event.src[1] != self._attempt:
             return  # of an earlier attempt, whose supervisor died before it could read this: see scan
-        try:
-            unit = self._inventory.saved(payload)
-            with suppress(OSError):  # without links it stays in its place: the scheduler tries once more, and tells
-                unit = self._spool.link(unit)
-        except Vanished:
-            told = f"{payload.path} was removed before it could be copied; a larger keep_checkpoints gives it more time"
-            self._news.put(events.Warning(code="uploads.missed", message=told))
-        else:
-            self._todo.put(partial(self._scheduler.offer, unit))
+        self._todo.put(partial(self._scheduler.offer_saved, payload))
 
     @property
     def has_begun(self) -> bool:
@@ -203,7 +192,7 @@ class Uploads:
         return [uploader.destination.label for uploader in required if not (is_whole and uploader.is_complete)]
 
     def abandon(self) -> None:
-        """Stop. What is left stays in the spool and the run directory, for the next attempt or ``hostcore upload``."""
+        """Stop. What is left stays in the run directory, for the next attempt or ``hostcore upload``."""
         self._abandoned.set()
         self._is_over = True
         for uploader in self._uploaders:
@@ -222,6 +211,8 @@ class Uploads:
         lower_priority()
         ledger = self._ledger = self._hold_ledger()
         if ledger is None:
+            while not self._abandoned.wait(self._limits.tick_seconds):
+                self._guarded(self._scheduler.remove_retired, gets_on=False)
             return
         for uploader in self._uploaders:
             uploader.start(ledger, self._context)
@@ -263,7 +254,6 @@ class Uploads:
                 ledger = Ledger(self._directory.uploads, attempt=self._attempt)
             except LedgerBusy as error:
                 if not told:
-                    self._guarded(self._scheduler.link_all)
                     self._news.put(events.Warning(code=error.code, message=f"{error.message}; uploads wait for it"))
                 told = True
                 self._abandoned.wait(self._limits.lock_seconds)

@@ -11,7 +11,7 @@ each machine has written is brought to the first rank's before it commits, and a
 """
 
 import errno
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, wait
 from pathlib import Path
 from typing import Any, Protocol
@@ -24,7 +24,7 @@ from hostcore.checkpoints.encoding import TRAINER_FOLDER
 from hostcore.checkpoints.errors import CheckpointError
 from hostcore.checkpoints.find import CommittedRecords, committed, verify
 from hostcore.checkpoints.leftovers import remove_uncommitted
-from hostcore.checkpoints.prune import prune
+from hostcore.checkpoints.prune import remove, retire, retired, unwanted
 from hostcore.checkpoints.record import CommitRecord, CommittedFile
 from hostcore.checkpoints.sharded import shards_folder
 from hostcore.checkpoints.state import read_state
@@ -81,6 +81,8 @@ class Checkpointer:
     keep: int
     #: Whether the run fails when a checkpoint cannot be written; else only the last one must be.
     required: bool
+    #: Whether uploaders may still need old checkpoints: they are retired, and the supervisor removes them.
+    mirrored: bool
     source: CaptureSource
     #: None without an implementation.
     on_checkpoint_saved: Call | None
@@ -270,11 +272,14 @@ class Checkpointer:
             if self._unremoved:  # again: a file may have been open, or busy
                 remove_uncommitted(self.folder, self.attempt + 1, unremoved=[])
             records = self._records.look()
+            if self.mirrored:
+                records = _without_retired(self.folder, records)
             final = {record.step for record in records if record.final}
             kept = {one.step for one in self.source.progress.best.values()}
             if (restore := self.source.requests.owed.restore) is not None:
                 kept.add(restore[0])
-            prune(self.folder, keep=self.keep, protect={newest.step, *final, *kept}, records=records)
+            old = unwanted(self.folder, keep=self.keep, protect={newest.step, *final, *kept}, records=records)
+            (retire if self.mirrored else remove)(old)
         except OSError as error:
             self._warn_of_unremoved(error, step=newest.step, epoch=newest.epoch)
 
@@ -341,7 +346,7 @@ class Checkpointer:
         return self.folder / record.folder_name
 
     def _existing(self) -> tuple[Checkpoint, ...]:
-        return tuple(self._describe(one) for one in committed(self.folder))
+        return tuple(self._describe(one) for one in _without_retired(self.folder, committed(self.folder)))
 
     def _describe(self, record: CommitRecord) -> Checkpoint:
         return Checkpoint(
@@ -351,6 +356,11 @@ class Checkpointer:
             bytes=record.size,
             final=record.final,
         )
+
+
+def _without_retired(folder: Path, records: Sequence[CommitRecord]) -> list[CommitRecord]:
+    steps = {claim.step for claim in retired(folder)}
+    return [record for record in records if record.step not in steps]
 
 
 def _is_the_disks(error: BaseException) -> bool:

@@ -256,6 +256,14 @@ def _checkpoints(ctx: Any) -> Path:
     return Path("runs", ctx.job.run_id, "checkpoints")
 
 
+class SeesCheckpoints:
+    """A callback that writes the steps of all checkpoints to ``seen.txt``, a line after each save."""
+
+    def on_checkpoint_saved(self, run_state: Any, ctx: Any) -> None:
+        with _checkpoints(ctx).with_name("seen.txt").open("a") as file:
+            file.write(f"{[one.step for one in run_state.checkpoints]}\n")
+
+
 class LeavesAThread(Trainer):
     """Starts a thread that never ends, and then cannot be made."""
 

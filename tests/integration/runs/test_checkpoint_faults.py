@@ -230,6 +230,24 @@ class TestKeeping:
         folders = [path.name for path in folder.iterdir() if path.is_dir()]
         assert sorted(folders) == [f"step-{step:06d}" for step in kept]
 
+    def test_old_ones_stay_until_they_are_uploaded_and_no_component_sees_them(
+        self, here: Path, start: Callable, steps: Callable, folder: Path
+    ) -> None:
+        store = here / "store"
+        store.write_text("a file, where a folder should be")
+        job = {"checkpoint_every": 2, "keep_checkpoints": 1, "uploaders": [{"use": "fsspec", "uri": str(store)}]}
+        job["callbacks"] = [{"use": "small_trainer:SeesCheckpoints"}]
+        outcome = start(max_steps=5, **job)
+        assert outcome.result.status == "succeeded"
+        assert steps() == [2, 4, 5]
+        assert folder.with_name("seen.txt").read_text().split("\n") == ["[2]", "[4]", "[5]", ""]
+        store.unlink()
+        start(max_steps=6, **job)
+        assert steps() == [5, 6]  # the final ones
+        assert sorted(path.stem for path in store.rglob("step-*.json")) == [
+            f"step-00000{step}" for step in (2, 4, 5, 6)
+        ]
+
     def test_one_that_cannot_be_removed_is_a_warning(
         self, start: Callable, steps: Callable, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -238,7 +256,7 @@ class TestKeeping:
         def refuse(*args: Any, **keys: Any) -> None:
             raise OSError(errno.EROFS, "Read-only file system")
 
-        monkeypatch.setattr("hostcore.worker.checkpoints.checkpointer.prune", refuse)
+        monkeypatch.setattr("hostcore.worker.checkpoints.checkpointer.remove", refuse)
         outcome = start(max_steps=4, checkpoint_every=2, keep_checkpoints=1)
         assert outcome.result.status == "succeeded"
         assert {warning.code for warning in outcome.of("warning")} == {"checkpoint.not_removed"}

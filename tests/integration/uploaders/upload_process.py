@@ -1,4 +1,4 @@
-"""A process that commits, uploads and prunes as a run does, to be killed: ``upload_process.py RUN MIRROR ATTEMPT``.
+"""A process that commits, uploads and retires as a run does, to be killed: ``upload_process.py RUN MIRROR ATTEMPT``.
 
 It writes the steps whose events were heard to ``heard.txt`` and every object that it makes to ``made.txt``, beside the
 mirror. With attempt 0 it commits nothing, and uploads what is left to the end.
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from hostcore.checkpoints.commit import commit
 from hostcore.checkpoints.find import committed
-from hostcore.checkpoints.prune import prune
+from hostcore.checkpoints.prune import retire, unwanted
 from hostcore.runs.directory import RunDirectory
 from hostcore.supervisor.delivery.subscription import Destination, prefix_of
 from hostcore.supervisor.delivery.uploads import Uploads
@@ -73,7 +73,7 @@ def main() -> None:
     for step in range(newest + 1, newest + 1 + STEPS) if attempt else ():
         run_step(directory, uploads, step, attempt)
         append(mirror.parent / "heard.txt", str(step))
-        prune(directory.checkpoints, keep=1, protect=())
+        retire(unwanted(directory.checkpoints, keep=1, protect=()))
         time.sleep(0.02)
     if not attempt:
         directory.result.write_text("{}")

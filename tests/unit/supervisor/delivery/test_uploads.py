@@ -1,7 +1,6 @@
 """Everything arrives, whole, once, in the right order, and leaves nothing behind."""
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -59,27 +58,57 @@ def test_one_event_tells_of_each_checkpoint_sample_and_document(
     assert checkpoint.uploader == "folder (somewhere 1.0)"
 
 
-def test_a_checkpoint_that_is_pruned_while_it_waits_arrives_whole(
+def test_a_retired_checkpoint_stays_until_it_has_arrived_everywhere(
+    run: Run, mirror: Folder, tmp_path: Path, driven: Callable[..., Driven]
+) -> None:
+    slow = Folder(tmp_path / "slow")
+    gate = Gate(slow, "checkpoints/")
+    gate.close()
+    uploads = driven(mirror, slow)
+    for step in (100, 200):
+        uploads.save(step)
+    run.retire(100)
+    until(lambda: uploads.of(events.ArtifactUploaded, "checkpoints/step-000200"))
+    assert "step-000100.json" in run.checkpoints
+    gate.open()
+    uploads.finish()
+    assert run.checkpoints == ["step-000200", "step-000200.json"]
+    for folder in (mirror, slow):
+        assert {"checkpoints/step-000100.json", "checkpoints/step-000200.json"} <= folder.files
+        assert not newest(folder.root / "checkpoints").skipped
+
+
+def test_a_checkpoint_that_is_retired_after_it_has_arrived_is_removed(
     run: Run, mirror: Folder, driven: Callable[..., Driven]
 ) -> None:
-    uploads = driven(mirror, started=False)
-    uploads.save(100, content="the first")
-    run.prune(100)
-    uploads.uploads.start()
+    uploads = driven(mirror)
+    for step in (100, 200):
+        uploads.save(step)
     uploads.drain()
-    found = newest(mirror.root / "checkpoints").found
-    assert found is not None
-    assert found.record.step == 100
-    assert run.spooled == []
+    run.retire(100)
+    until(lambda: run.checkpoints == ["step-000200", "step-000200.json"])
 
 
-def test_a_checkpoint_pruned_before_it_could_be_linked_is_told_and_not_missed(
+def test_the_mark_of_an_older_version_of_a_step_does_not_remove_the_newer(
+    run: Run, mirror: Folder, driven: Callable[..., Driven]
+) -> None:
+    run.commit(100)
+    run.retire(100)
+    run.attempt = 2
+    (run.directory.attempts / "2.json").write_text('{"attempt": 2}')
+    run.commit(100, content="the second")
+    uploads = driven(mirror)
+    uploads.finish()
+    assert {"step-000100", "step-000100.json"} <= set(run.checkpoints)
+
+
+def test_a_checkpoint_that_was_removed_before_it_could_be_copied_is_told_and_not_missed(
     run: Run, mirror: Folder, driven: Callable[..., Driven]
 ) -> None:
     uploads = driven(mirror, required=True)
     run.commit(100)
     event = run.saved(100)
-    run.prune(100)
+    run.remove(100)
     uploads.uploads.hear(event)
     uploads.drain()
     (told,) = uploads.of(events.Warning)
@@ -88,31 +117,21 @@ def test_a_checkpoint_pruned_before_it_could_be_linked_is_told_and_not_missed(
     assert uploads.uploads.missing() == []
 
 
-def test_where_links_are_impossible_files_are_uploaded_from_their_own_places(
-    run: Run, mirror: Folder, driven: Callable[..., Driven], monkeypatch: pytest.MonkeyPatch
+def test_a_checkpoint_that_is_removed_while_it_is_copied_is_given_up(
+    run: Run, mirror: Folder, driven: Callable[..., Driven]
 ) -> None:
-    def refuse(*_: object) -> None:
-        raise OSError(18, "Invalid cross-device link")
-
-    monkeypatch.setattr(os, "link", refuse)
     gate = Gate(mirror, "checkpoints/step-000200")
-    uploads = driven(mirror)
-    uploads.save(100)
-    uploads.uploads.hear(run.sample(100))
-    uploads.drain()
     gate.close()
+    uploads = driven(mirror)
     uploads.save(200)
     gate.wait()
-    run.prune(200)
+    run.remove(200)
     gate.open()
     uploads.drain()
-    (warning,) = uploads.of(events.Warning)
-    assert warning.code == "spool.unlinked"
     (lost,) = uploads.of(events.UploadFailed, "checkpoints/step-000200")
     assert not lost.will_retry
-    assert "could not be linked" in lost.message
+    assert "removed or replaced" in lost.message
     assert "checkpoints/step-000200.json" not in mirror.files
-    assert "samples/step-000100/0/sample.txt" in mirror.files
 
 
 def test_a_step_that_is_written_again_ends_up_in_its_newest_version(
@@ -151,22 +170,30 @@ def test_what_the_ledger_knows_is_not_offered_again(run: Run, mirror: Folder, dr
 
 
 def test_what_an_earlier_attempt_has_left_is_taken_up(run: Run, mirror: Folder, driven: Callable[..., Driven]) -> None:
-    before = driven(mirror, started=False)
     run.commit(100)
     run.commit(200)
-    before.uploads.hear(run.saved(100))
-    run.prune(100)  # now it is in the spool alone; nobody has told of the second
-    before.uploads.abandon()
-    (run.directory.spool / ".0.dead.making").mkdir()  # what a process that was killed was making
-    (run.directory.spool / "config-run.json.0123").mkdir()
+    run.retire(100)
+    (run.directory.spool / "config-run.json.0-dead").mkdir(parents=True)  # of a process that was killed
 
     run.attempt = 2
     (run.directory.attempts / "2.json").write_text('{"attempt": 2}')
     uploads = driven(mirror)
-    uploads.drain()
+    uploads.finish()
     assert {"checkpoints/step-000100.json", "checkpoints/step-000200.json", "attempts/2.json"} <= mirror.files
     assert next(path for path in mirror.begun if "step-" in path).startswith("checkpoints/step-000100/")
     assert run.spooled == []
+    assert run.checkpoints == ["step-000200", "step-000200.json"]
+
+
+def test_what_an_earlier_version_kept_for_its_upload_stays_and_is_told(
+    run: Run, mirror: Folder, driven: Callable[..., Driven]
+) -> None:
+    (run.directory.spool / "step-000050.1f2e3d4c5b6a" / "checkpoints").mkdir(parents=True)
+    uploads = driven(mirror)
+    uploads.finish()
+    assert run.spooled == ["step-000050.1f2e3d4c5b6a"]
+    (told,) = [one for one in uploads.of(events.Warning) if one.code == "spool.earlier_version"]
+    assert "step-000050" in told.message
 
 
 def test_an_event_of_an_earlier_attempt_that_comes_late_is_no_loss(
@@ -199,7 +226,6 @@ def test_several_uploaders_go_their_own_pace(
     uploads = driven(mirror, slow)
     uploads.save(100)
     until(lambda: uploads.of(events.ArtifactUploaded, "checkpoints/step-000100"))
-    assert run.spooled, "the other one needs it"
     until(lambda: uploads.uploads.pending().by_uploader["folder.2"].files == 4)  # the log goes through
     gate.open()
     uploads.drain()
@@ -311,12 +337,13 @@ def test_a_file_that_cannot_be_read_does_not_keep_the_others_and_is_missed(
     assert "a-note.txt" in told.message
 
 
-def test_nothing_is_linked_any_more_once_the_ledger_cannot_be_written(
+def test_retired_checkpoints_do_not_fill_the_disk_once_the_ledger_cannot_be_written(
     run: Run, mirror: Folder, driven: Callable[..., Driven]
 ) -> None:
     run.directory.uploads.mkdir()
-    uploads = driven(mirror)
+    uploads = driven(mirror, spool_bytes=1)
     until(lambda: bool(uploads.of(events.UploadFailed)))
-    until(uploads.uploads.is_drained)
-    uploads.save(100)
-    assert run.spooled == []
+    for step in (100, 200):
+        uploads.save(step)
+    run.retire(100)
+    until(lambda: run.checkpoints == ["step-000200", "step-000200.json"])

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import shutil
 import threading
 import time
 from collections import Counter
@@ -12,6 +13,8 @@ from typing import Any
 import attrs
 
 from hostcore.checkpoints.commit import commit
+from hostcore.checkpoints.names import Claim
+from hostcore.checkpoints.prune import retire
 from hostcore.checkpoints.record import CommitRecord
 from hostcore.runs.directory import RunDirectory
 from hostcore.supervisor.delivery.calls import Intervals, QuickRetries
@@ -166,14 +169,15 @@ class Run:
         src = (0, attempt or self.attempt, 0)
         return Event(seq=self.seq, time_ms=0, run_id="a", attempt=1, src=src, step=step, payload=payload)
 
-    def prune(self, step: int) -> None:
+    def retire(self, step: int) -> None:
         """As the worker does it."""
+        retire([Claim(self.directory.checkpoints, step, self.attempt)])
+
+    def remove(self, step: int) -> None:
+        """As nobody should."""
         record = self.directory.checkpoints / f"step-{step:06d}.json"
         record.unlink()
-        folder = record.with_suffix("")
-        for path in folder.iterdir():
-            path.unlink()
-        folder.rmdir()
+        shutil.rmtree(record.with_suffix(""))
 
     def end(self) -> None:
         self.directory.result.write_text('{"status": "succeeded"}')
@@ -181,6 +185,10 @@ class Run:
     @property
     def spooled(self) -> list[str]:
         return sorted(path.name for path in self.directory.spool.iterdir()) if self.directory.spool.exists() else []
+
+    @property
+    def checkpoints(self) -> list[str]:
+        return sorted(path.name for path in self.directory.checkpoints.iterdir())
 
 
 @attrs.define(eq=False)
