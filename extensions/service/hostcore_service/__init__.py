@@ -7,4 +7,7 @@
     guard/    what a job from others may say
     store/    the database: jobs, and the leases on them
     dispatch/ the thread that launches what was recorded, and asks how it goes
+
+Its door: the HTTP routes of the OpenAPI document, the page, ``hostcore serve``, ``--server`` of the commands, the
+operator's file, and the database.
 """

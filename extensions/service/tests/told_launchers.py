@@ -41,6 +41,8 @@ class Instant:
     def poll(self, handle: Any) -> LaunchStatus:
         if (ledger() / f"{handle.id}.over").exists():
             return LaunchStatus(status="cancelled", message="as was wanted")
+        if (why := ledger() / f"{handle.id}.failed").exists():
+            return LaunchStatus(status="failed", message=why.read_text())
         return LaunchStatus(status=self.status)
 
     def cancel(self, handle: Any, grace_seconds: float) -> None:
@@ -49,6 +51,12 @@ class Instant:
 
     def read_logs(self, handle: Any, since: str) -> LogChunk:
         return LogChunk(text="", next=since or "0")
+
+
+class Far(Instant):
+    """It runs where the run directory is not seen."""
+
+    sees_run_dir = False
 
 
 class Slow(Instant):

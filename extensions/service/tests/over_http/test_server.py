@@ -13,30 +13,6 @@ import urllib3
 from fork_server import ran
 
 
-def test_a_job_that_comes_over_http_is_trained_to_its_end(server: Any) -> None:
-    job = server.submit(run_id="first", labels={"team": "maps"})
-
-    assert job["status"] == "submitted"
-    ended = server.wait_ended("first")
-    assert (ended["status"], ended["step"], ended["attempt"]) == ("succeeded", 3, 1)
-    assert ended["run"]["status"] == "succeeded"
-
-
-def test_the_launchers_of_the_tests_do_what_their_names_say(make_server: Any) -> None:
-    server = make_server(launcher="instant", launchers="slow = { until_go = true }")
-    for name in ("instant", "slow", "flaky", "broken", "refusing", "stuck"):
-        server.submit(run_id=name, launcher=name)
-
-    assert server.wait_ended("instant")["status"] == "succeeded"
-    assert server.wait_ended("flaky")["status"] == "succeeded"
-    assert "a defect of the launcher" in server.wait_for("broken", "failed")["detail"]
-    assert "no such queue" in server.wait_for("refusing", "failed")["detail"]
-    server.wait_for("stuck", "running")
-    assert server.job("slow")["status"] == "submitted"
-    (server.ledger / "go").touch()
-    assert server.wait_ended("slow")["status"] == "succeeded"
-
-
 def test_the_token_is_in_no_launched_process_no_log_and_no_answer(make_server: Any, until: Any) -> None:
     server = make_server()
     server.request("GET", f"/v1/jobs/{server.token}")

@@ -43,18 +43,3 @@ def test_a_request_ends_in_a_trained_model(
     run = mirror / "meta_demo_001" / "framework=tiny"
     assert sorted(one.name for one in run.glob("checkpoints/*.json")) == ["step-000002.json", "step-000004.json"]
     assert (run / "config" / "run.json").exists()
-
-
-def test_a_request_for_what_is_not_open_starts_nothing(make_server: Callable[..., Any], tmp_path: Path) -> None:
-    server = make_server(http=f'data_roots = ["{tmp_path / "data"}"]')
-    request = {
-        "framework": "tiny",
-        "model_id": "m",
-        "run_id": "r",
-        "checkpoint_base_uri": "/tmp",
-        "dataset_uri": "/etc/",
-    }
-    answer = server.request("POST", "/train", json=request)
-    assert answer.status == 400
-    assert sorted(error["pointer"] for error in answer.json["errors"]) == ["/checkpoint_base_uri", "/dataset_uri"]
-    assert not (server.runs / "r").exists()

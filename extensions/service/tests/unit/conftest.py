@@ -24,7 +24,7 @@ from hostcore_service.store.job import StoredJob
 from hostcore_service.store.jobs import Jobs
 
 TOLD = EXTENSIONS / "service/tests/told_launchers.py"
-LAUNCHERS = ("instant", "slow", "flaky", "broken", "refusing", "stuck")
+LAUNCHERS = ("instant", "slow", "flaky", "broken", "refusing", "stuck", "far")
 _numbers = itertools.count()
 
 
@@ -95,30 +95,56 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return new_database(request.getfixturevalue("postgres"))
 
 
-def new_database(server: str) -> str:
-    """The URL of an empty database of a server."""
+def new_database(server: str, *, template: str = "template1") -> str:
+    """The URL of an empty database of a server, or of a copy of another."""
     name = f"test_{next(_numbers)}"
     engine = create_engine(server.format(database="postgres"), isolation_level="AUTOCOMMIT")
     with engine.connect() as connection:
-        connection.exec_driver_sql(f"CREATE DATABASE {name}")
+        connection.exec_driver_sql(f"CREATE DATABASE {name} TEMPLATE {template}")
     engine.dispose()
     return server.format(database=name)
 
 
+@pytest.fixture(scope="session")
+def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file of SQLite that is migrated and has no jobs: to copy, where the migration is not the point."""
+    folder = tmp_path_factory.mktemp("migrated")
+    engine = open_database(f"sqlite:///{folder / 'jobs.sqlite'}")
+    with engine.execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
+        connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
+    engine.dispose()
+    return folder / "jobs.sqlite"
+
+
+@pytest.fixture(scope="session")
+def migrated_database(postgres: str) -> str:
+    """The name of a database of the server that is migrated and has no jobs."""
+    url = new_database(postgres)
+    open_database(url).dispose()
+    return url.partition("@/")[2].partition("?")[0]
+
+
 @pytest.fixture
-def engine(database_url: str) -> Iterator[Engine]:
-    """An opened database of each kind."""
-    opened = open_database(database_url)
+def sqlite_engine(migrated_file: Path, tmp_path: Path) -> Iterator[Engine]:
+    """An opened database of SQLite."""
+    opened = open_database(f"sqlite:///{shutil.copy(migrated_file, tmp_path / 'jobs.sqlite')}")
     yield opened
     opened.dispose()
 
 
 @pytest.fixture
-def postgres_engine(postgres: str) -> Iterator[Engine]:
+def postgres_engine(postgres: str, migrated_database: str) -> Iterator[Engine]:
     """An opened database of PostgreSQL."""
-    opened = open_database(new_database(postgres))
+    opened = open_database(new_database(postgres, template=migrated_database))
     yield opened
     opened.dispose()
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def engine(request: pytest.FixtureRequest) -> Engine:
+    """An opened database of each kind."""
+    found: Engine = request.getfixturevalue(f"{request.param}_engine")
+    return found
 
 
 @pytest.fixture
@@ -156,7 +182,9 @@ def make_job(
 
 
 @pytest.fixture
-def service_here(site_here: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Settings]:
+def service_here(
+    site_here: Any, migrated_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Settings]:
     """``service_here(service={"poll_seconds": 0.1})``: settings, in a process that has the launchers of the tests."""
     # The trainer is never loaded here: whoever is launched would do that.
     site_here.install("tiny-trainer", modules={}, entry_points={KINDS["trainer"].group: {"tiny": "tiny:Trainer"}})
@@ -168,6 +196,8 @@ def service_here(site_here: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ledger = tmp_path / "ledger"
     ledger.mkdir()
     monkeypatch.setenv("HOSTCORE_TEST_LEDGER", str(ledger))
+    (tmp_path / "runs" / ".service").mkdir(parents=True)
+    shutil.copy(migrated_file, tmp_path / "runs" / ".service")
     return lambda **sections: make_settings(tmp_path / "runs", **sections)
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import Engine
 
 from hostcore.errors import all_errors
 from hostcore.plugins.installed import discover
@@ -14,7 +15,6 @@ from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.policy import Principal
 from hostcore_service.admission import Admission, Origin
 from hostcore_service.settings import Settings
-from hostcore_service.store.database import open_database
 from hostcore_service.store.jobs import Jobs
 
 ADA = Principal(name="ada")
@@ -32,13 +32,11 @@ NARROW: dict[str, Any] = {
 
 
 @pytest.fixture
-def admit(service_here: Callable[..., Settings], tmp_path: Path) -> Iterator[Admit]:
+def admit(service_here: Callable[..., Settings], sqlite_engine: Engine, tmp_path: Path) -> Admit:
     """``admit(http={…})``: the way into one database, of a service with this operator's file."""
     (tmp_path / "data").mkdir()
-    engine = open_database(f"sqlite:///{tmp_path / 'jobs.sqlite'}")
-    jobs = Jobs(engine)
-    yield lambda **sections: Admission.of(service_here(**sections), jobs, discover())
-    engine.dispose()
+    jobs = Jobs(sqlite_engine)
+    return lambda **sections: Admission.of(service_here(**sections), jobs, discover())
 
 
 def submit(admission: Admission, **keys: Any) -> Any:

@@ -1,21 +1,15 @@
 """A service with jobs to look at, and its page in a browser."""
 
-import json
 import os
-import select
-import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
-from urllib.error import HTTPError
-from urllib.request import Request, urlopen
 
 import attrs
 import pytest
 from browser import chromium, first_tab, open_tab
-from command_line import COMMAND
-from fork_server import popen
+from served import Server
+from waiting import wait_until
 
 from hostcore_service.store.database import open_database
 from hostcore_service.store.job import StoredJob
@@ -71,55 +65,15 @@ def paced(run_id: str, **keys: Any) -> dict[str, Any]:
 
 
 @attrs.define(kw_only=True, eq=False)
-class Service:
-    """``hostcore serve`` in a process of its own."""
-
-    folder: Path
-    token: str | None = None
-    url: str = ""
-    process: "subprocess.Popen[bytes] | None" = None
-
-    @property
-    def runs(self) -> Path:
-        return self.folder / "runs"
-
-    def start(self) -> None:
-        operator = self.folder / "operator.toml"
-        operator.write_text("[http]\nrequests_per_minute = 0\n[service]\npoll_seconds = 0.2\n")
-        inherited = {k: v for k, v in os.environ.items() if not k.startswith(("HOSTCORE_", "TRAINER_"))}
-        own = {
-            "PYTHONPATH": os.pathsep.join([str(self.folder / "site"), inherited.pop("PYTHONPATH", "")]).rstrip(":"),
-            "HOSTCORE_RUNS_DIR": str(self.runs),
-            "HOSTCORE_CONFIG": str(operator),
-            **({"TRAINER_API_TOKEN": self.token} if self.token else {}),
-        }
-        port = self.url.rpartition(":")[2] or "0"
-        command = [COMMAND, "serve", "--port", port, *([] if self.token else ["--insecure-no-auth"])]
-        with (self.folder / "serve.log").open("ab") as log:
-            self.process = popen(command, env={**inherited, **own}, cwd=self.folder, stdout=subprocess.PIPE, stderr=log)
-        assert self.process.stdout is not None
-        assert select.select([self.process.stdout], [], [], 300)[0], "the service does not start"
-        self.url = self.process.stdout.readline().decode().split()[-1]
-
-    def stop(self) -> None:
-        assert self.process is not None
-        self.process.terminate()
-        try:
-            self.process.wait(30)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+class Service(Server):
+    """One whose jobs wait for the tests."""
 
     def ask(self, path: str, body: Any = None) -> Any:
-        data = None if body is None else json.dumps(body).encode()
-        headers = {"Content-Type": "application/json", **({"X-TRAINER-TOKEN": self.token} if self.token else {})}
-        try:
-            with urlopen(Request(f"{self.url}{path}", data, headers), timeout=300) as answer:
-                return json.loads(answer.read())
-        except HTTPError as error:
-            raise AssertionError(error.read()) from error
+        answer = self.request("GET" if body is None else "POST", path, json=body)
+        assert answer.status < 400, answer.body
+        return answer.json
 
-    def submit(self, run_id: str, **keys: Any) -> None:
+    def submit(self, run_id: str, **keys: Any) -> None:  # type: ignore[override]
         self.ask("/v1/jobs", paced(run_id, **keys))
 
     def let_go(self, run_id: str) -> None:
@@ -128,13 +82,29 @@ class Service:
 
     def wait(self, run_id: str, *statuses: str, step: int = 0) -> dict[str, Any]:
         """The job, once it has one of some statuses and has come to a step."""
-        end = time.monotonic() + 300
-        while time.monotonic() < end:
-            job = self.ask(f"/v1/jobs/{run_id}")
-            if job["status"] in (statuses or ENDED) and ((job["run"] or {}).get("step") or 0) >= step:
-                return job
-            time.sleep(0.05)
-        raise AssertionError(f"waited in vain for {run_id}: {job}")
+
+        def reached() -> Any:
+            job = self.job(run_id)
+            return (
+                job if job["status"] in (statuses or ENDED) and ((job["run"] or {}).get("step") or 0) >= step else None
+            )
+
+        return wait_until(reached, f"{run_id} to be {statuses} at step {step}", seconds=300)
+
+
+def started(folder: Path, token: str | None = None) -> Service:
+    operator = folder / "operator.toml"
+    operator.write_text("[http]\nrequests_per_minute = 0\n[service]\npoll_seconds = 0.2\n")
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith(("HOSTCORE_", "TRAINER_"))}
+    own = {
+        "PYTHONPATH": os.pathsep.join([str(folder / "site"), inherited.pop("PYTHONPATH", "")]).rstrip(":"),
+        "HOSTCORE_RUNS_DIR": str(folder / "runs"),
+        "HOSTCORE_CONFIG": str(operator),
+        **({"TRAINER_API_TOKEN": token} if token else {}),
+    }
+    service = Service(folder=folder, environment={**inherited, **own}, token=token)
+    service.start()
+    return service
 
 
 def install(folder: Path) -> None:
@@ -178,17 +148,12 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     folder = tmp_path_factory.mktemp("service")
     install(folder)
     add_old_jobs(folder / "runs", 60)
-    started = Service(folder=folder)
-    started.start()
+    made = started(folder)
     try:
-        submit_all(started)
-        yield started
-        for job in started.ask("/v1/jobs?status=running&status=submitted")["jobs"]:
-            started.let_go(job["run_id"])
-            started.ask(f"/v1/jobs/{job['run_id']}:cancel", {})
-            started.wait(job["run_id"])
+        submit_all(made)
+        yield made
     finally:
-        started.stop()
+        made.clean_up()
 
 
 def submit_all(service: Service) -> None:
@@ -204,10 +169,9 @@ def submit_all(service: Service) -> None:
 @pytest.fixture
 def closed_service(tmp_path: Path) -> Iterator[Service]:
     """One with a token, without jobs."""
-    started = Service(folder=tmp_path, token=TOKEN)
-    started.start()
-    yield started
-    started.stop()
+    made = started(tmp_path, TOKEN)
+    yield made
+    made.clean_up()
 
 
 #: On each page, what is there once it has loaded.

@@ -3,10 +3,8 @@
 import os
 import re
 import shutil
-import signal
 import subprocess
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +15,7 @@ from checkout import EXTENSIONS
 from click.testing import CliRunner
 from command_line import Said, said_by
 from fork_server import hostcore
+from served import Server
 
 from hostcore.cli import cli
 from hostcore.secrets.scrub import forget_all
@@ -50,49 +49,16 @@ class Deaf(Stuck):
 
 
 @attrs.define(kw_only=True, eq=False)
-class Service:
-    """``hostcore serve`` in a process, which can be killed and started again at the same port."""
+class Service(Server):
+    """One that commands are asked about."""
 
-    folder: Path
-    environment: Mapping[str, str]
-    port: int = 0
-    process: "subprocess.Popen[bytes] | None" = None
     started: list["subprocess.Popen[str]"] = attrs.field(factory=list)
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
-
-    @property
-    def runs(self) -> Path:
-        return self.folder / "runs"
 
     def hidden(self, text: str) -> str:
         """A text without the places of the service's machine, which its answers do not show."""
         return text.replace(f"{self.runs}/", "").replace(f"{self.folder / 'site'}/", "")
 
-    def start(self) -> None:
-        with (self.folder / "serve.log").open("ab") as log:
-            self.process = hostcore(
-                ["serve", "--port", str(self.port)],
-                cwd=self.folder,
-                env=dict(self.environment),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=log,
-            )
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline().decode()
-        assert line.startswith("hostcore serves http://"), (self.folder / "serve.log").read_text()
-        self.port = int(line.rpartition(":")[2])
-
-    def end(self, number: signal.Signals = signal.SIGKILL) -> None:
-        """The jobs that it has launched go on."""
-        if self.process is not None:
-            self.process.send_signal(number)
-            self.process.communicate(timeout=300)
-
-    def job(self, run_id: str, **keys: Any) -> Path:
+    def job_file(self, run_id: str, **keys: Any) -> Path:
         """Write a job file of the trainer ``tiny``."""
         path = self.folder / f"{run_id}.json"
         job = {"trainer": "tiny", "device": "cpu", "max_steps": 3, "metric_every": 1, "run_id": run_id, **keys}
@@ -125,13 +91,7 @@ class Service:
             if process.poll() is None:
                 process.kill()
                 process.communicate()
-        if self.process is not None and self.process.poll() is None:
-            self.end()
-        for launch in self.runs.glob("*/config/launch.json"):
-            pid = (orjson.loads(launch.read_bytes()).get("handle") or {}).get("details", {}).get("pid")
-            with suppress(OSError):
-                if pid and b"hostcore" in Path(f"/proc/{pid}/cmdline").read_bytes():
-                    os.killpg(pid, signal.SIGKILL)
+        super().clean_up()
 
 
 @pytest.fixture(scope="module")
@@ -158,7 +118,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         "HOSTCORE_TEST_LEDGER": str(folder / "ledger"),
         "HOSTCORE_SERVER": "http://127.0.0.1:9",  # what a service launches is run where it is
     }
-    made = Service(folder=folder, environment={**clean, **own})
+    made = Service(folder=folder, environment={**clean, **own}, token=TOKEN)
     made.start()
     yield made
     made.clean_up()

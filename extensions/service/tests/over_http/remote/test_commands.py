@@ -12,10 +12,10 @@ Command = Callable[..., Any]
 @pytest.fixture(scope="module", autouse=True)
 def runs(service: Any) -> dict[str, Any]:
     """``alpha`` has succeeded, ``alps`` has failed; what their commands said."""
-    alps = service.job("alps", hyperparams={"fail_at": 2}, terminal=False)
+    alps = service.job_file("alps", hyperparams={"fail_at": 2}, terminal=False)
     failing = service.command("run", alps, "--json")
     # Paths of the job start at its file, and what its options say at the working directory, as they do locally.
-    alpha = service.run("run", service.job("alpha", profiles={"long": {"max_steps": 6}}), "--profile", "long")
+    alpha = service.run("run", service.job_file("alpha", profiles={"long": {"max_steps": 6}}), "--profile", "long")
     out, err = failing.communicate(timeout=600)
     return {"alpha": alpha, "alps": type(alpha)(code=failing.returncode, out=out, err=err)}
 
@@ -52,15 +52,15 @@ class TestRun:
             ({"trainer": "mine:Trainer"}, "job.not_allowed", "/trainer"),
             ({"weights": "w.pt"}, "job.not_allowed", "/weights"),
         ]:
-            file = service.job("bad", **keys)
+            file = service.job_file("bad", **keys)
             said = there("run", str(file), "--json")
             assert said.code == 2
             (error,) = said.json["errors"]
             assert (error["code"], error["pointer"], error["file"]) == (code, pointer, str(file))
-        assert there("run", str(service.job("alpha")), "--json").json["errors"][0]["code"] == "job.exists"
+        assert there("run", str(service.job_file("alpha")), "--json").json["errors"][0]["code"] == "job.exists"
 
     def test_refuses_what_cannot_be_done_elsewhere(self, service: Any, there: Command) -> None:
-        file = str(service.job("never"))
+        file = str(service.job_file("never"))
         for arguments in (
             ["run", file, "--in-process"],
             ["run", file, "--trace-hooks"],
@@ -71,9 +71,9 @@ class TestRun:
             assert (said.code, said.out) == (2, ""), arguments
 
     def test_apart_exits_at_once(self, service: Any, there: Command) -> None:
-        said = there("run", str(service.job("quick", launcher="instant")), "--detach", "--json")
+        said = there("run", str(service.job_file("quick", launcher="instant")), "--detach", "--json")
         assert (said.code, said.json["run_id"], said.json["status"]) == (0, "quick", "submitted")
-        again = there("run", str(service.job("second", launcher="instant")), "--detach")
+        again = there("run", str(service.job_file("second", launcher="instant")), "--detach")
         assert f"  logs        hostcore logs -f second --server {service.url}" in again.out.splitlines()
 
 
@@ -164,7 +164,7 @@ class TestKnowingBefore:
         assert there("plugins").out == service.run("plugins", "--server", "").out
 
     def test_validate(self, service: Any, there: Command) -> None:
-        file = service.job("valid", dataset={"source": "mock", "num_rows": 64, "batch_size": 4})
+        file = service.job_file("valid", dataset={"source": "mock", "num_rows": 64, "batch_size": 4})
         one, other = there("validate", str(file), "--json"), service.run("validate", file, "--json", "--server", "")
         assert (one.code, other.code) == (0, 0)
         assert list(one.json) == list(other.json)
@@ -188,7 +188,7 @@ class TestEnded:
         assert (said.code, said.out.splitlines()[0]) == (0, "succeeded  alpha  (finished before: nothing to do)")
 
     def test_a_run_of_which_only_its_engine_knows_is_told_as_far_as_that_goes(self, service: Any) -> None:
-        said = service.run("run", service.job("afar", launcher="instant"), "--json")
+        said = service.run("run", service.job_file("afar", launcher="instant"), "--json")
         assert (said.code, said.json["status"], said.json["final_checkpoint"]) == (0, "succeeded", None)
         logs = service.run("logs", "afar")
         assert (logs.code, logs.out) == (0, "")

@@ -28,7 +28,7 @@ def steps(service: Any, run_id: str, attempt: int) -> int:
 def test_a_run_is_cancelled_resumed_and_followed_while_the_service_dies(
     service: Any, there: Callable[..., Any], until: Callable[..., Any]
 ) -> None:
-    first = service.command("run", service.job("long", **LONG), "--json")
+    first = service.command("run", service.job_file("long", **LONG), "--json")
     until(lambda: steps(service, "long", 1) >= 2, "two steps")
     first.send_signal(signal.SIGINT)
     out, err = first.communicate(timeout=600)
@@ -44,7 +44,7 @@ def test_a_run_is_cancelled_resumed_and_followed_while_the_service_dies(
     log = service.command("logs", "-f", "--json", "long")
     assert log.stdout is not None
     seen = log.stdout.readline()
-    service.end(signal.SIGKILL)
+    service.kill()
     before = steps(service, "long", 2)
     until(lambda: steps(service, "long", 2) >= before + 2, "steps without a service")
     assert second.stderr is not None
@@ -76,7 +76,7 @@ def test_a_run_is_cancelled_resumed_and_followed_while_the_service_dies(
 def test_ctrl_c_cancels_once_and_a_second_ends_the_waiting(
     service: Any, there: Callable[..., Any], until: Callable[..., Any]
 ) -> None:
-    process = service.command("run", service.job("waits", launcher="deaf"))
+    process = service.command("run", service.job_file("waits", launcher="deaf"))
     assert process.stderr is not None
     assert process.stdout is not None
     assert process.stderr.readline() == f"waits  submitted to {service.url}\n"
@@ -93,7 +93,7 @@ def test_ctrl_c_cancels_once_and_a_second_ends_the_waiting(
 
 
 def test_a_signal_that_ends_the_watching_leaves_the_run_alone(service: Any, there: Callable[..., Any]) -> None:
-    process = service.command("run", service.job("alone", launcher="deaf"))
+    process = service.command("run", service.job_file("alone", launcher="deaf"))
     assert process.stderr is not None
     assert process.stdout is not None
     assert process.stderr.readline() == f"alone  submitted to {service.url}\n"
@@ -166,7 +166,7 @@ def test_a_job_whose_answer_was_lost_is_submitted_once(
     service: Any, there: Callable[..., Any], forgetful: Forgetful
 ) -> None:
     """Its run id is made by the service, so that nothing but the key of the request tells the two apart."""
-    file = service.job("unnamed", launcher="instant", labels={"lost": "yes"})
+    file = service.job_file("unnamed", launcher="instant", labels={"lost": "yes"})
     file.write_bytes(orjson.dumps({k: v for k, v in orjson.loads(file.read_bytes()).items() if k != "run_id"}))
     said = there("run", str(file), "--detach", "--json", url=forgetful.url)
     assert said.code == 0, said.err

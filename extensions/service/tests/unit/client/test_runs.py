@@ -7,14 +7,8 @@ from typing import Any
 
 import pytest
 
-from hostcore.cli.folder_run import FolderRun
-from hostcore.cli.folder_runs import FolderRuns
-from hostcore.cli.launched import LaunchedRun
-from hostcore.cli.run_client import RunClient, RunHandle, StartedRun
 from hostcore_service.client.client import Client
-from hostcore_service.client.run import ServiceRun
 from hostcore_service.client.runs import ServiceRuns
-from hostcore_service.client.watch import SubmittedJob
 
 JOB = {"run_id": "a", "status": "running", "trainer": "tiny", "submitted_ms": 1, "attempt": 1}
 NDJSON = {"Content-Type": "application/x-ndjson"}
@@ -82,21 +76,6 @@ def test_whether_a_run_is_over_is_asked_anew_each_time(
     run = ServiceRuns(server.url).find("a")
     assert [run.is_over(), run.is_over()] == [False, True]
     assert (run.status().summary.status, server.slept) == ("succeeded", [])
-
-
-@pytest.mark.parametrize(
-    ("client", "protocol"),
-    [
-        (FolderRuns, RunClient),
-        (FolderRun, RunHandle),
-        (LaunchedRun, StartedRun),
-        (ServiceRuns, RunClient),
-        (ServiceRun, RunHandle),
-        (SubmittedJob, StartedRun),
-    ],
-)
-def test_each_client_is_declared_as_what_the_type_checker_compares_it_with(client: type, protocol: type) -> None:
-    assert protocol in client.__mro__
 
 
 @pytest.mark.parametrize("detail", ["its node is gone", ""])

@@ -132,13 +132,13 @@ def test_a_body_with_a_byte_order_mark_is_read_as_a_file_with_one(client: Client
     assert client().post("/v1/jobs", content=body, headers=JSON).status_code == 201
 
 
-@pytest.mark.parametrize("encoding", ["gzip", "br", "GZIP", "identity, gzip", "x-unknown"])
 @pytest.mark.parametrize("path", ["/v1/jobs", "/v1/jobs:validate", "/train", "/v1/jobs/a:cancel"])
-def test_an_encoded_body_is_refused_as_such(client: Client, path: str, encoding: str) -> None:
-    content = gzip.compress(b'{"trainer": "tiny"}')
-    answer = client().post(path, content=content, headers={**JSON, "Content-Encoding": encoding})
-    assert (answer.status_code, codes(answer)) == (415, [("request.media_type", None)])
-    assert answer.headers["accept-encoding"] == "identity"
+def test_an_encoded_body_is_refused_as_such(client: Client, path: str) -> None:
+    service, content = client(), gzip.compress(b'{"trainer": "tiny"}')
+    for encoding in ("gzip", "br", "GZIP", "identity, gzip", "x-unknown"):
+        answer = service.post(path, content=content, headers={**JSON, "Content-Encoding": encoding})
+        assert (answer.status_code, codes(answer)) == (415, [("request.media_type", None)]), encoding
+        assert answer.headers["accept-encoding"] == "identity"
 
 
 def test_identity_is_no_encoding(client: Client) -> None:

@@ -8,6 +8,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from hostcore_service.http.problems import Problem
+from hostcore_service.jobs.streams import NDJSON, SSE, TEXT
 
 PROBLEM = "application/problem+json"
 JSON = "application/json"
@@ -62,6 +63,21 @@ def test_every_route_says_what_it_answers_and_nothing_else(document: dict[str, A
     found = {name: set(one["responses"]) for name, one in own.items()}
     probes = ("get /healthz", "get /readyz")
     assert found == {name: {*more, *(ALWAYS if name not in probes else ())} for name, more in ANSWERS.items()}
+    for name, one in own.items():
+        assert all((one["summary"], one["description"], name in probes or one["security"])), name
+
+
+def test_streams_and_files_have_their_media_types_and_examples(document: dict[str, Any]) -> None:
+    found = {
+        path: document["paths"][f"/v1/jobs/{{run_id}}/{path}"]["get"]["responses"]["200"]["content"]
+        for path in ("events", "logs", "artifacts/{path}")
+    }
+    assert {path: set(content) for path, content in found.items()} == {
+        "events": {SSE, NDJSON},
+        "logs": {SSE, NDJSON, TEXT},
+        "artifacts/{path}": {"application/octet-stream"},
+    }
+    assert all(one["example"] for path in ("events", "logs") for one in found[path].values())
 
 
 def test_every_request_and_answer_in_json_has_an_example_that_is_one(document: dict[str, Any]) -> None:
@@ -95,20 +111,18 @@ def test_the_example_of_a_job_is_one_that_the_host_takes(document: dict[str, Any
         assert load_job(example).run_id == example["run_id"]
 
 
-@pytest.mark.parametrize(
-    ("operation", "status", "headers"),
-    [
-        ("post /v1/jobs", "201", {"Location", "Idempotent-Replayed"}),
-        ("post /train", "201", {"Location", "Idempotent-Replayed"}),
-        ("get /v1/jobs", "401", {"WWW-Authenticate"}),
-        ("get /v1/jobs", "429", {"Retry-After"}),
-        ("get /v1/jobs", "503", {"Retry-After"}),
-        ("get /v1/jobs/{run_id}/artifacts/{path}", "200", {"ETag", "Accept-Ranges"}),
-        ("get /v1/jobs/{run_id}/artifacts/{path}", "206", {"ETag", "Accept-Ranges", "Content-Range"}),
-        ("get /v1/jobs/{run_id}/artifacts/{path}", "416", {"Content-Range"}),
-    ],
-)
-def test_headers_that_clients_need_are_told(
-    document: dict[str, Any], operation: str, status: str, headers: set[str]
-) -> None:
-    assert set(operations(document)[operation]["responses"][status]["headers"]) == headers
+HEADERS = [
+    ("post /v1/jobs", "201", {"Location", "Idempotent-Replayed"}),
+    ("post /train", "201", {"Location", "Idempotent-Replayed"}),
+    ("get /v1/jobs", "401", {"WWW-Authenticate"}),
+    ("get /v1/jobs", "429", {"Retry-After"}),
+    ("get /v1/jobs", "503", {"Retry-After"}),
+    ("get /v1/jobs/{run_id}/artifacts/{path}", "200", {"ETag", "Accept-Ranges"}),
+    ("get /v1/jobs/{run_id}/artifacts/{path}", "206", {"ETag", "Accept-Ranges", "Content-Range"}),
+    ("get /v1/jobs/{run_id}/artifacts/{path}", "416", {"Content-Range"}),
+]
+
+
+def test_headers_that_clients_need_are_told(document: dict[str, Any]) -> None:
+    for operation, status, headers in HEADERS:
+        assert set(operations(document)[operation]["responses"][status]["headers"]) == headers, operation

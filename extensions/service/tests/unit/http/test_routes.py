@@ -2,7 +2,6 @@
 
 import base64
 import itertools
-import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -94,26 +93,6 @@ def test_a_request_that_was_refused_does_not_use_up_its_key(client: Client, tiny
 
     assert service.post("/v1/jobs", json=tiny(max_steps=-1), headers=key).status_code == 400
     assert service.post("/v1/jobs", json=tiny(), headers=key).status_code == 201
-
-
-def test_clients_that_send_one_key_at_once_get_one_job(client: Client, tiny: Any, noted: Any) -> None:
-    service = client()
-    answers: list[Any] = []
-    barrier = threading.Barrier(12)
-
-    def send() -> None:
-        barrier.wait()
-        answers.append(service.post("/v1/jobs", json=tiny(), headers={"Idempotency-Key": "once"}))
-
-    threads = [threading.Thread(target=send) for _ in range(12)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-    assert {answer.status_code for answer in answers} == {201}
-    assert len({answer.json()["run_id"] for answer in answers}) == 1
-    assert sum("idempotent-replayed" not in answer.headers for answer in answers) == 1
 
 
 def test_a_run_id_is_given_once(client: Client, tiny: Any) -> None:

@@ -126,27 +126,25 @@ def test_checkpoints_are_listed_and_their_files_are_those_of_the_record(opened: 
     assert opened.get("/v1/jobs/a/checkpoints/x").status_code == 400
 
 
-@pytest.mark.parametrize(
-    ("asked", "status", "content", "told"),
-    [
-        ("bytes=0-3", 206, b"0123", "bytes 0-3/10"),
-        ("bytes=7-", 206, b"789", "bytes 7-9/10"),
-        ("bytes=-2", 206, b"89", "bytes 8-9/10"),
-        ("bytes=-200", 206, b"0123456789", "bytes 0-9/10"),
-        ("bytes=8-99", 206, b"89", "bytes 8-9/10"),
-        ("bytes=10-", 416, None, "bytes */10"),
-        ("bytes=-0", 416, None, "bytes */10"),
-        ("bytes=5-2", 200, b"0123456789", None),
-        ("bytes=0-1,4-5", 200, b"0123456789", None),
-        ("lines=1-2", 200, b"0123456789", None),
-    ],
-)
-def test_a_part_of_a_file_can_be_had(
-    opened: Any, directory: RunDirectory, asked: str, status: int, content: bytes | None, told: str | None
-) -> None:
-    answer = opened.get("/v1/jobs/a/checkpoints/5/files/state.json", Range=asked)
-    assert (answer.status_code, answer.headers.get("content-range")) == (status, told)
-    assert content is None or answer.content == content
+RANGES = [
+    ("bytes=0-3", 206, b"0123", "bytes 0-3/10"),
+    ("bytes=7-", 206, b"789", "bytes 7-9/10"),
+    ("bytes=-2", 206, b"89", "bytes 8-9/10"),
+    ("bytes=-200", 206, b"0123456789", "bytes 0-9/10"),
+    ("bytes=8-99", 206, b"89", "bytes 8-9/10"),
+    ("bytes=10-", 416, None, "bytes */10"),
+    ("bytes=-0", 416, None, "bytes */10"),
+    ("bytes=5-2", 200, b"0123456789", None),
+    ("bytes=0-1,4-5", 200, b"0123456789", None),
+    ("lines=1-2", 200, b"0123456789", None),
+]
+
+
+def test_a_part_of_a_file_can_be_had(opened: Any, directory: RunDirectory) -> None:
+    for asked, status, content, told in RANGES:
+        answer = opened.get("/v1/jobs/a/checkpoints/5/files/state.json", Range=asked)
+        assert (answer.status_code, answer.headers.get("content-range")) == (status, told), asked
+        assert content is None or answer.content == content
 
 
 def test_a_client_that_has_a_file_does_not_get_it_again(opened: Any, directory: RunDirectory) -> None:

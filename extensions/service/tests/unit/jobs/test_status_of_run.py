@@ -1,8 +1,6 @@
 """How a job's run stands, whatever its job has written into its directory, and however often that is asked."""
 
 import os
-import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +8,10 @@ import orjson
 import pytest
 
 from hostcore.checkpoints.commit import commit
-from hostcore.events.codec import CorruptLog
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.history import History
 from hostcore.runs.record import RunRecord
 from hostcore_service.jobs import histories as histories_module
-from hostcore_service.jobs.histories import Histories
 
 
 def metrics(seq: int, loss: float) -> bytes:
@@ -90,59 +86,6 @@ def test_a_long_log_is_taken_in_over_several_looks(
     monkeypatch.setattr(histories_module, "_MOST_BYTES", 2 * len(metrics(10, 0.5)) - 8)  # the first line is shorter
     add(directory, *(metrics(seq, 0.5) for seq in range(10, 15)))
     assert [run_of(opened)["step"] for _ in range(4)] == [10, 12, 14, 14]
-
-
-class TestHistories:
-    @pytest.fixture
-    def folders(self, tmp_path: Path) -> Callable[[str], RunDirectory]:
-        def make(name: str) -> RunDirectory:
-            made = RunDirectory(tmp_path / "runs" / name)
-            made.make()
-            return made
-
-        return make
-
-    def test_are_those_of_the_runs_that_were_looked_at_last(self, folders: Callable[[str], RunDirectory]) -> None:
-        kept, made = Histories(runs=2), {name: folders(name) for name in "abc"}
-
-        def look(name: str) -> History:
-            with kept.of(made[name]) as history:
-                return history
-
-        first = {name: look(name) for name in "ab"}
-        assert look("a") is first["a"]
-        look("c")
-        assert look("a") is first["a"]
-        assert look("b") is not first["b"]
-
-    def test_are_begun_again_after_an_error(self, folders: Callable[[str], RunDirectory]) -> None:
-        kept, directory = Histories(), folders("a")
-        add(directory, metrics(1, 0.5), b'{"event":"run_failed"}\n')
-        for _ in range(2):
-            with pytest.raises(CorruptLog), kept.of(directory) as history:
-                history.read_on()
-
-    def test_are_read_by_one_thread_at_a_time(self, folders: Callable[[str], RunDirectory]) -> None:
-        kept, directory = Histories(), folders("a")
-        add(directory, *(metrics(seq, 0.5) for seq in range(1, 2000)))
-        inside, most = 0, 0
-
-        def look() -> None:
-            nonlocal inside, most
-            for _ in range(20):
-                with kept.of(directory) as history:
-                    inside += 1
-                    most = max(most, inside)
-                    history.read_on()
-                    assert len(list(history.status_events)) == 50
-                    inside -= 1
-
-        threads = [threading.Thread(target=look) for _ in range(4)]
-        for one in threads:
-            one.start()
-        for one in threads:
-            one.join()
-        assert (most, inside) == (1, 0)
 
 
 @pytest.mark.parametrize("number", ["999999999", "9" * 200])

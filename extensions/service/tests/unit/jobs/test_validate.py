@@ -2,7 +2,6 @@
 
 import json
 import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -143,10 +142,11 @@ def test_a_job_that_is_there_already_is_a_conflict(opened: Any) -> None:
     assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (409, "/run_id")
 
 
-def test_what_is_not_allowed_is_not_even_checked(opened: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "executable", "/nonexistent")
+def test_what_is_not_allowed_is_not_even_checked(opened: Any, hostcore: Callable[[str], None], tmp_path: Path) -> None:
+    hostcore(f"open({str(tmp_path / 'checked')!r}, 'w')")
     answer = validate(opened, environment={"python": "3.12"})
     assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (400, "/environment")
+    assert not (tmp_path / "checked").exists()
 
 
 def test_a_job_that_injects_faults_is_refused(opened: Any) -> None:

@@ -1,0 +1,223 @@
+"""``hostcore serve`` in a process of its own, as its users start it: what tests start, ask, kill and start again."""
+
+import json
+import os
+import select
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import attrs
+import orjson
+import urllib3
+from command_line import COMMAND
+from fork_server import popen
+from waiting import wait_until
+
+
+@attrs.frozen(kw_only=True)
+class Answer:
+    """A response."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return orjson.loads(self.body)
+
+    @property
+    def codes(self) -> list[str]:
+        """The codes of everything that is wrong with the request."""
+        assert self.headers["content-type"] == "application/problem+json", self.body
+        return [error["code"] for error in self.json["errors"]]
+
+
+@attrs.define(kw_only=True, eq=False)
+class Server:
+    """A service, which can be killed and started again at the same port."""
+
+    folder: Path
+    environment: Mapping[str, str]
+    #: None: it is started with --insecure-no-auth.
+    token: str | None
+    #: How many files it may have open; None: as many as this process.
+    open_files: int | None = None
+    url: str = ""
+    port: int = 0
+    process: "subprocess.Popen[bytes] | None" = None
+    #: Every process that was started.
+    processes: list["subprocess.Popen[bytes]"] = attrs.field(factory=list)
+    pool: urllib3.PoolManager = attrs.field(factory=lambda: urllib3.PoolManager(maxsize=64, retries=False))
+
+    @property
+    def runs(self) -> Path:
+        return self.folder / "runs"
+
+    @property
+    def ledger(self) -> Path:
+        """Where the launchers of the tests write down what they were asked; see ``told_launchers``."""
+        return self.folder / "ledger"
+
+    @property
+    def log(self) -> str:
+        """What all processes of the service have said on standard error."""
+        return (self.folder / "serve.log").read_text(errors="replace")
+
+    def noted(self, file: str) -> list[str]:
+        """What the launchers of the tests have noted in a file: ``calls``, ``started``, ``cancelled``."""
+        path = self.ledger / file
+        return path.read_text().split() if path.exists() else []
+
+    @property
+    def launched(self) -> list[str]:
+        """The launches that the engine of the tests has begun, each once, also where its launcher was killed then."""
+        return [path.name.removesuffix(".name") for path in self.ledger.glob("*.name")]
+
+    def start(self, *, wait: bool = True) -> "Server":
+        """Start it and wait until it answers."""
+        arguments = [] if self.token else ["--insecure-no-auth"]
+        limited = ["sh", "-c", f'ulimit -n {self.open_files} && exec "$@"', "sh"] if self.open_files else []
+        with (self.folder / "serve.log").open("ab") as log:
+            self.process = popen(
+                [*limited, COMMAND, "serve", "--port", str(self.port), *arguments],
+                cwd=self.folder,
+                env=dict(self.environment),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+            )
+        self.processes.append(self.process)
+        if wait:
+            self.wait_started()
+        return self
+
+    def wait_started(self) -> None:
+        """Wait for the URL, which it prints, and until it answers there."""
+        assert self.process is not None
+        assert self.process.stdout is not None
+        end, text = time.monotonic() + 300, b""
+        while b"\n" not in text:
+            readable, _, _ = select.select([self.process.stdout], [], [], max(0.0, end - time.monotonic()))
+            assert readable, f"the service has printed no URL: {self.log}"
+            piece = os.read(self.process.stdout.fileno(), 4096)
+            assert piece, f"the service has ended: {self.log}"
+            text += piece
+        first, _, self.url = text.decode().splitlines()[0].rpartition(" ")
+        assert first == "hostcore serves", text
+        self.port = int(self.url.rpartition(":")[2])
+        wait_until(self._answers, "an answer of /healthz")
+
+    def _answers(self) -> bool:
+        try:
+            return self.request("GET", "/healthz").status == 200
+        except urllib3.exceptions.HTTPError:
+            return False
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        json: Any = None,
+        body: bytes | Iterator[bytes] | None = None,
+        headers: Mapping[str, str] | None = None,
+        token: str | None = "",
+        timeout: float = 300,
+    ) -> Answer:
+        """Ask it something.
+
+        :param token: Another token than the right one; None: none.
+        :raises urllib3.exceptions.HTTPError: When it does not answer.
+        """
+        sent = dict(headers or {})
+        if (given := self.token if token == "" else token) is not None:
+            sent.setdefault("X-TRAINER-TOKEN", given)
+        if json is not None:
+            body = orjson.dumps(json)
+            sent.setdefault("Content-Type", "application/json")
+        answer = self.pool.request(method, self.url + path, body=body, headers=sent, timeout=timeout, redirect=False)
+        return Answer(status=answer.status, headers=answer.headers, body=answer.data)
+
+    def submit(self, *, headers: Mapping[str, str] | None = None, **keys: Any) -> dict[str, Any]:
+        """Submit a job of the trainer ``tiny``, which has to be taken; the job."""
+        answer = self.request("POST", "/v1/jobs", json=tiny_job(**keys), headers=headers)
+        assert answer.status == 201, answer.body
+        return answer.json
+
+    def job(self, run_id: str) -> dict[str, Any]:
+        answer = self.request("GET", f"/v1/jobs/{run_id}")
+        assert answer.status == 200, answer.body
+        return answer.json
+
+    def wait_for(self, run_id: str, *statuses: str, seconds: float = 300) -> dict[str, Any]:
+        """Wait until a job has one of some statuses; the job."""
+
+        def reached() -> Any:
+            job = self.job(run_id)
+            return job if job["status"] in statuses else None
+
+        return wait_until(reached, f"{run_id} to be {' or '.join(statuses)}", seconds=seconds)
+
+    def wait_ended(self, run_id: str, *, seconds: float = 300) -> dict[str, Any]:
+        return self.wait_for(run_id, "succeeded", "failed", "cancelled", "preempted", "lost", seconds=seconds)
+
+    def kill(self) -> None:
+        """Kill it (SIGKILL); the jobs that it has launched go on."""
+        self._end(signal.SIGKILL)
+
+    def stop(self, *, seconds: float = 300) -> int:
+        """Ask it to end (SIGTERM); the exit code."""
+        return self._end(signal.SIGTERM, seconds)
+
+    def restart(self) -> "Server":
+        """Start it again, at the same port, once it was ended."""
+        if self.process is not None and self.process.poll() is None:
+            self.stop()
+        return self.start()
+
+    def _end(self, number: signal.Signals, seconds: float = 300) -> int:
+        assert self.process is not None
+        self.process.send_signal(number)
+        code = self.process.wait(timeout=seconds)
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+        self.pool.clear()
+        return code
+
+    def clean_up(self) -> None:
+        """End it, and the runs that a test has left."""
+        for process in self.processes:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+            if process.stdout is not None:
+                process.stdout.close()
+        self.pool.clear()
+        for launch in self.runs.glob("*/config/launch.json"):
+            _kill_launched(json.loads(launch.read_bytes()).get("handle") or {})
+
+
+def _kill_launched(handle: Mapping[str, Any]) -> None:
+    """The supervisor that ``local`` has started; its workers end when they find its pipe closed."""
+    pid = handle.get("details", {}).get("pid")
+    if pid and _is_a_run(pid):
+        with suppress(ProcessLookupError):
+            os.killpg(pid, signal.SIGKILL)
+
+
+def _is_a_run(pid: int) -> bool:
+    try:
+        return b"hostcore" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
+
+
+def tiny_job(**keys: Any) -> dict[str, Any]:
+    """A job that the service of the tests takes."""
+    return {"trainer": "tiny", "device": "cpu", "max_steps": 3, "terminal": False, **keys}
