@@ -35,17 +35,6 @@ def open_csv(tmp_path: Path) -> Open:
     return open_files
 
 
-@pytest.fixture
-def cut_finely(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Makes shards of a few bytes and rows."""
-
-    def cut(num_bytes: int, num_rows: int = 65_536) -> None:
-        monkeypatch.setattr(text_scan, "STRETCH_BYTES", num_bytes)
-        monkeypatch.setattr(text_scan, "STRETCH_ROWS", num_rows)
-
-    return cut
-
-
 def table(dataset: FileDataset) -> pa.Table:
     """All rows, read backwards so that every shard is sought; each shard has the rows that it promised."""
     parts = []
@@ -224,7 +213,6 @@ def test_not_a_number_is_a_number_where_it_does_not_mean_null(open_csv: Open) ->
         (b"a,b\n1,2\n1,\xe4\n", "line 3: byte 3 of the line (0xe4) is not UTF-8", "iconv"),
         (b"a,\xe4\n1,2\n", "line 1: byte 3 of the line (0xe4) is not UTF-8", "iconv"),
         ("a,b\n1,2\n".encode("utf-16"), "is UTF-16, not UTF-8", "iconv"),
-        (b"PAR1" + bytes(20), "is not a CSV file", "set dataset.source to parquet"),
         (gzip.compress(b"a,b\n1,2\n", mtime=0), "is not a CSV file", ".gz"),
     ],
 )
@@ -255,23 +243,6 @@ def test_numbers_of_several_files_get_one_type(open_csv: Open) -> None:
     dataset = open_csv(files)
     assert dataset.schema == pa.schema([("x", pa.int64()), ("y", pa.float64())])
     assert [row["y"] for row in table(dataset).to_pylist()] == [2.0, 2.5, 4.0]
-
-
-@pytest.mark.parametrize(
-    ("other", "says"),
-    [
-        (b"x,y\n1,two\n", "column 'y' is int64 in .*a.csv and string in .*b.csv"),
-        (b"x,y\n1,true\n", "column 'y' is int64 in .*a.csv and bool in .*b.csv"),
-        (b"x\n1\n", "column 'y' is in .*a.csv and not in .*b.csv"),
-        (b"x,y,z\n1,2,3\n", "column 'z' is in .*b.csv and not in .*a.csv"),
-    ],
-)
-def test_files_that_differ_are_refused(open_csv: Open, other: bytes, says: str) -> None:
-    files = {"a.csv": b"x,y\n1,2\n", "b.csv": other}
-    with pytest.raises(InvalidData, match=says) as raised:
-        open_csv(files)
-    assert "'types'" in (raised.value.hint or "")
-    assert table(open_csv(files, columns=["x"])).to_pylist() == [{"x": 1}, {"x": 1}]
 
 
 def test_a_type_of_a_column_that_is_not_there_is_refused(open_csv: Open) -> None:

@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from hostcore_builtin_plugins.sources import text_scan
 from hostcore_builtin_plugins.sources.arrow import ArrowSource
 from hostcore_builtin_plugins.sources.csv_source import CsvSource
 from hostcore_builtin_plugins.sources.file_dataset import FileDataset
@@ -51,8 +50,8 @@ class Format:
     write: Callable[[pa.Table], bytes]
     paths: str = "paths"
 
-    def open(self, *paths: Path | str, columns: tuple[str, ...] = (), split: str = "train") -> FileDataset:
-        settings = self.source.Settings(**{self.paths: tuple(map(str, paths))})  # type: ignore[attr-defined]
+    def open(self, *paths: Path | str, columns: tuple[str, ...] = (), split: str = "train", **more: Any) -> FileDataset:
+        settings = self.source.Settings(**{self.paths: tuple(map(str, paths))}, **more)  # type: ignore[attr-defined]
         return self.source(settings=settings).open_dataset({"columns": list(columns)}, DataContext(split=split))
 
     def put(self, path: Path, rows: range = range(10), **more: Any) -> Path:
@@ -73,8 +72,8 @@ FORMATS = [
 
 
 @pytest.fixture(params=FORMATS, ids=lambda one: one.name)
-def format(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Format:
-    monkeypatch.setattr(text_scan, "STRETCH_ROWS", 4)  # shards of four rows, as the others have
+def format(request: pytest.FixtureRequest, cut_finely: Callable[..., None]) -> Format:
+    cut_finely(1 << 16, num_rows=4)  # as the others have
     return request.param
 
 
@@ -112,8 +111,42 @@ def test_a_shard_is_read_from_any_row_with_the_columns_asked_for(format: Format,
 
 
 def test_only_the_columns_of_the_job_are_read(format: Format, tmp_path: Path) -> None:
-    dataset = format.open(format.put(tmp_path / "a"), columns=("n",))
-    assert next(dataset.read_shard(dataset.shards()[0], None, 0)).to_pydict() == {"n": [0, 1, 2, 3]}
+    dataset = format.open(format.put(tmp_path / "a", more=pa.array(range(10))), columns=("text", "n"))
+    assert next(dataset.read_shard(dataset.shards()[0], ["n"], 0)).to_pydict() == {"n": [0, 1, 2, 3]}
+    assert next(dataset.read_shard(dataset.shards()[0], None, 0)).schema.names == ["text", "n"]
+
+
+def test_columns_may_be_in_another_order_in_each_file(format: Format, tmp_path: Path) -> None:
+    format.put(tmp_path / "a", range(2))
+    format.put(tmp_path / "b", range(0)).write_bytes(format.write(pa.table({"text": ["x"], "n": [2]})))
+    dataset = format.open(tmp_path)
+    assert numbers(dataset) == [0, 1, 2]
+    assert next(dataset.read_shard(dataset.shards()[1], None, 0)).schema == dataset.schema
+
+
+def test_nulls_are_let_through_when_the_job_says_so(format: Format, tmp_path: Path) -> None:
+    path = format.put(tmp_path / "a", range(2), y=pa.array([1, None]))
+    assert not format.open(path).allow_nulls
+    dataset = format.open(path, allow_nulls=True)
+    assert dataset.allow_nulls
+    assert next(dataset.read_shard(dataset.shards()[0], ["y"], 0)).to_pydict() == {"y": [1, None]}
+
+
+def test_no_file_stays_open(format: Format, tmp_path: Path) -> None:
+    path = format.put(tmp_path / "a")
+    dataset = format.open(path)
+    numbers(dataset)
+    half_read = dataset.read_shard(dataset.shards()[0], None, 0)
+    next(half_read)
+    half_read.close()
+    assert str(path) not in {os.path.realpath(one) for one in Path("/proc/self/fd").iterdir()}
+
+
+def test_the_version_of_a_shard_changes_with_its_file(format: Format, tmp_path: Path) -> None:
+    path = format.put(tmp_path / "a")
+    before = format.open(path).shards()[0]
+    os.utime(path, ns=(1, 1))
+    assert format.open(path).shards()[0].version != before.version
 
 
 def test_files_in_memory_are_read_through_fsspec(format: Format, tmp_path: Path, memory: Any) -> None:
@@ -154,13 +187,24 @@ def test_a_column_named_twice_is_refused(format: Format, tmp_path: Path) -> None
     refused(lambda: format.open(format.put(tmp_path / "a"), columns=("n", "n")), "column 'n' is named twice")
 
 
-def test_files_that_differ_are_refused_where_columns_that_are_read_do(format: Format, tmp_path: Path) -> None:
-    a, b = format.put(tmp_path / "a", range(2)), format.put(tmp_path / "b", range(2, 3), more=pa.array([True]))
-    error = refused(lambda: format.open(tmp_path), f"column 'more' is in {b} and not in {a}")
+@pytest.mark.parametrize(
+    ("other", "difference"),
+    [
+        ({"n": ["x"], "text": ["x"]}, "column 'n' is int64 in {a} and string in {b}"),
+        ({"n": [True], "text": ["x"]}, "column 'n' is int64 in {a} and bool in {b}"),
+        ({"text": ["x"]}, "column 'n' is in {a} and not in {b}"),
+        ({"n": [1], "text": ["x"], "more": [1]}, "column 'more' is in {b} and not in {a}"),
+    ],
+)
+def test_files_that_differ_are_refused_where_columns_that_are_read_do(
+    format: Format, tmp_path: Path, other: dict[str, list[Any]], difference: str
+) -> None:
+    a, b = format.put(tmp_path / "a", range(2)), format.put(tmp_path / "b")
+    b.write_bytes(format.write(pa.table(other)))
+    error = refused(lambda: format.open(tmp_path), "the files of the dataset differ")
+    assert error.message.endswith(": " + difference.format(a=a, b=b))
     assert error.file == str(b)
-    assert numbers(format.open(tmp_path, columns=("n",))) == [0, 1, 2]
-    format.put(tmp_path / "b", range(2, 3), text=pa.array([True]))
-    refused(lambda: format.open(tmp_path), f"column 'text' is .* in {a} and .* in {b}")
+    assert [shard.num_rows for shard in format.open(tmp_path, columns=("text",)).shards()] == [2, 1]
 
 
 def test_a_file_that_changes_or_goes_away_after_opening_is_noticed(format: Format, tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from hostcore_builtin_plugins.sources import text_scan
 from hostcore_builtin_plugins.sources.file_dataset import FileDataset
 from hostcore_builtin_plugins.sources.json_source import JsonSource
 from hostcore_builtin_plugins.sources.text_records import element_ends
@@ -31,17 +30,6 @@ def open_json(tmp_path: Path) -> Open:
         return source.open_dataset({"columns": list(columns)}, DataContext())
 
     return open_files
-
-
-@pytest.fixture
-def cut_finely(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Makes shards of a few bytes and rows."""
-
-    def cut(num_bytes: int, num_rows: int = 65_536) -> None:
-        monkeypatch.setattr(text_scan, "STRETCH_BYTES", num_bytes)
-        monkeypatch.setattr(text_scan, "STRETCH_ROWS", num_rows)
-
-    return cut
 
 
 def rows(dataset: FileDataset) -> list[dict[str, Any]]:
@@ -292,22 +280,6 @@ def test_types_of_several_files_are_joined(open_json: Open) -> None:
     dataset = open_json(files)
     assert dataset.schema.field("x").type == pa.float64()
     assert rows(dataset) == [{"x": 1.0, "m": {"p": 1, "q": None}}, {"x": 0.5, "m": {"p": None, "q": "z"}}]
-
-
-@pytest.mark.parametrize(
-    ("other", "says"),
-    [
-        ({"x": "one", "y": 2}, "column 'x' is int64 in .*a.jsonl and string in .*b.jsonl"),
-        ({"y": 2}, "column 'x' is in .*a.jsonl and not in .*b.jsonl"),
-        ({"x": 1, "y": 2, "z": 3}, "column 'z' is in .*b.jsonl and not in .*a.jsonl"),
-    ],
-)
-def test_files_that_differ_are_refused(open_json: Open, other: dict[str, Any], says: str) -> None:
-    files = {"a.jsonl": lines({"x": 1, "y": 2}), "b.jsonl": lines(other)}
-    with pytest.raises(InvalidData, match=says) as raised:
-        open_json(files)
-    assert "'types'" in (raised.value.hint or "")
-    assert rows(open_json(files, columns=["y"])) == [{"y": 2}, {"y": 2}]
 
 
 def test_a_declared_column_need_not_be_in_every_file(open_json: Open) -> None:

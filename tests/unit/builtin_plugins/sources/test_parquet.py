@@ -99,12 +99,6 @@ def test_strings_that_are_all_missing_or_empty_are_read(tmp_path: Path) -> None:
     assert pa.Table.from_batches(batches) == table
 
 
-def test_nulls_are_let_through_when_the_job_says_so(write_parquet: Callable[..., Path]) -> None:
-    path = write_parquet("a.parquet")
-    assert open_parquet(path, allow_nulls=True).allow_nulls
-    assert not open_parquet(path).allow_nulls
-
-
 @pytest.mark.parametrize("first", ["nulls", "values"])
 def test_a_column_of_nulls_alone_has_the_type_of_the_other_files(tmp_path: Path, first: str) -> None:
     nulls = pa.table({"y": pa.nulls(2), "z": [[], [None]], "n": [0, 1]})
@@ -150,12 +144,6 @@ def test_a_column_may_have_an_empty_name(write_parquet: Callable[..., Path]) -> 
         ]
 
 
-def test_the_version_of_a_shard_changes_with_the_file(write_parquet: Callable[..., Path]) -> None:
-    before = open_parquet(write_parquet("a.parquet")).shards()[0].version
-    os.utime(write_parquet("a.parquet"), ns=(1, 1))
-    assert open_parquet(write_parquet("a.parquet").parent).shards()[0].version != before
-
-
 def test_files_and_row_groups_without_rows_are_passed_over(write_parquet: Callable[..., Path], tmp_path: Path) -> None:
     table = pa.table({"n": [1]})
     with pq.ParquetWriter(tmp_path / "a.parquet", table.schema) as writer:
@@ -186,17 +174,6 @@ def test_as_many_files_are_open_as_shards_are_being_read(tmp_path: Path) -> None
     assert len([file for file in open_files if file.startswith(str(tmp_path))]) == 24
 
 
-def test_no_file_stays_open(write_parquet: Callable[..., Path]) -> None:
-    path = write_parquet("a.parquet", rows=range(10), group=1)
-    dataset = open_parquet(path)
-    numbers(dataset)
-    half_read = dataset.read_shard(dataset.shards()[0], None, 0)
-    next(half_read)
-    half_read.close()
-    descriptors = Path("/proc/self/fd").iterdir()
-    assert str(path) not in {os.path.realpath(descriptor) for descriptor in descriptors}
-
-
 def test_storage_options_reach_the_file_system(write_parquet: Callable[..., Path], tmp_path: Path) -> None:
     options = {"simplecache": {"cache_storage": str(tmp_path / "cache")}}
     dataset = open_parquet(f"simplecache::file://{write_parquet('a.parquet')}", storage_options=options)
@@ -208,34 +185,6 @@ def test_a_file_with_two_columns_of_one_name_is_refused(write_parquet: Callable[
     table = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["n", "n"])
     with pytest.raises(InvalidData, match="several columns called 'n'"):
         open_parquet(write_parquet("a.parquet", table=table))
-
-
-@pytest.mark.parametrize(
-    ("other", "columns", "difference"),
-    [
-        ({"n": [1.5], "text": ["x"]}, [], "column 'n' is int64 in {a} and double in {b}"),
-        ({"n": [1]}, [], "column 'text' is in {a} and not in {b}"),
-        ({"n": [1], "text": ["x"], "more": [1]}, [], "column 'more' is in {b} and not in {a}"),
-        ({"text": ["x"]}, ["n"], "column 'n' is in {a} and not in {b}"),
-        ({"n": [[1]], "text": ["x"]}, [], "column 'n' is int64 in {a} and list<item: int64> in {b}"),
-    ],
-)
-def test_the_first_difference_between_two_files_is_named(
-    write_parquet: Callable[..., Path], other: dict[str, list[Any]], columns: list[str], difference: str
-) -> None:
-    a, b = write_parquet("a.parquet"), write_parquet("b.parquet", table=pa.table(other))
-    with pytest.raises(InvalidData) as raised:
-        open_parquet(a, b, columns=columns)
-    assert raised.value.message == "the files of the dataset differ: " + difference.format(a=a, b=b)
-    assert raised.value.file == str(b)
-
-
-def test_columns_may_be_in_another_order(write_parquet: Callable[..., Path]) -> None:
-    write_parquet("a.parquet", rows=range(2))
-    path = write_parquet("b.parquet", table=pa.table({"text": ["x"], "n": [2]}))
-    dataset = open_parquet(path.parent)
-    assert numbers(dataset) == [0, 1, 2]
-    assert next(dataset.read_shard(dataset.shards()[1], None, 0)).schema == dataset.schema
 
 
 def test_a_damaged_footer_is_refused_in_one_line(write_parquet: Callable[..., Path]) -> None:
