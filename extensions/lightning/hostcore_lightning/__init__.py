@@ -4,4 +4,7 @@ Lightning and torch are imported when a run needs them; naming this package cost
 in: ``trainer`` (what the host calls), ``data`` and ``indices`` (datasets that are fed by index), ``fit`` (the order of
 Lightning's hooks in a step, an epoch and an evaluation), ``trainer_view`` (what a module sees as ``self.trainer``),
 ``checkpoint`` (the state in Lightning's own layout).
+
+Its door: the trainers ``lightning`` and ``nemo``, their hyperparameters,
+checkpoints, and the order of Lightning's hooks.
 """

@@ -10,7 +10,7 @@ from user_modules import Classifier, Tuned
 from hostcore_hookspecs import hookimpl
 
 
-class _Fails:
+class Fails:
     """Raises at steps, once each."""
 
     steps: ClassVar[set[int]] = set()
@@ -18,12 +18,12 @@ class _Fails:
     def on_train_batch_end(self, outputs, batch, batch_idx):
         super().on_train_batch_end(outputs, batch, batch_idx)
         step = self.trainer.current_epoch * 20 + batch_idx
-        if step in _Fails.steps:
-            _Fails.steps.remove(step)
+        if step in Fails.steps:
+            Fails.steps.remove(step)
             raise RuntimeError(f"failed at {step}")
 
 
-class FailsTuned(_Fails, Tuned):
+class FailsTuned(Fails, Tuned):
     pass
 
 

@@ -41,6 +41,8 @@ DIFFERENT = [
     ([1], [1, 2], "/1 is not there and is"),
     (0.0, -0.0, "the value is 0.0 and -0.0"),
     (1, True, "the value is 1 and True"),
+    (1, 1.0, "the value is 1 and 1.0"),
+    (torch.zeros(2), torch.zeros(2, dtype=torch.float64), "the value is torch.float32[2] and torch.float64[2]"),
     (torch.zeros(2), torch.zeros(3), "the value is torch.float32[2] and torch.float32[3]"),
     (torch.zeros(2), torch.tensor([0.0, 1.0]), "the value differs in 1 of its 2 numbers"),
     (torch.zeros(1), -torch.zeros(1), "the value differs in the bits of some of its 1 numbers"),
@@ -76,6 +78,10 @@ def test_what_has_changed_is_told_with_both_values(before: Any, after: Any, told
     found = first_difference(before, after)
     assert found is not None
     assert found.then == told
+
+
+def test_keys_may_be_left_out() -> None:
+    assert first_difference({"a": 1, "b": 2}, {"a": 2, "b": 2}, but={"a"}) is None
 
 
 def test_objects_that_cannot_be_compared_count_as_equal() -> None:

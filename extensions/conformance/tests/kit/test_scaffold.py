@@ -22,7 +22,7 @@ from click.testing import CliRunner
 
 from hostcore_conformance.cli.new import new_command
 from hostcore_conformance.scaffold.naming import MAX_LENGTH, spelling
-from hostcore_hookspecs import API_VERSION, KINDS
+from hostcore_hookspecs import KINDS
 
 #: The kinds whose packages have a job.
 WITH_JOB = ("trainer", "data_source", "callback", "reporter", "uploader", "resolver")
@@ -187,18 +187,6 @@ def test_mypy_has_nothing_to_say(packages: Packages, tmp_path: Path) -> None:
     command += ["--cache-dir", str(tmp_path / "cache"), *sources]
     answer = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert answer.returncode == 0, answer.stdout + answer.stderr
-
-
-def test_the_contract_is_required_from_its_own_minor_version_on(packages: Packages) -> None:
-    from packaging.requirements import Requirement
-
-    project = tomllib.loads((packages.folder / "my-policy/pyproject.toml").read_text())["project"]
-    requirement = Requirement(project["dependencies"][0])
-    major, minor, _ = map(int, API_VERSION.split("."))
-    assert requirement.name == "hostcore-hookspecs"
-    assert requirement.specifier.contains(f"{major}.{minor}.0")
-    assert requirement.specifier.contains(f"{major}.{minor + 7}.0")
-    assert not requirement.specifier.contains(f"{major + 1}.0.0")
 
 
 # The workflows: the one of each package, and the one that any package can call

@@ -9,20 +9,16 @@ import signal
 import sys
 import termios
 import time
-from collections import OrderedDict
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
-import torch
 from waiting import wait_until
 
 from hostcore_conformance.checks.trainer import memory
-from hostcore_conformance.differences import first_difference
 from hostcore_conformance.excerpt import Beginning, shortened
 from hostcore_conformance.process.fork_server import ForkServer, Imported
 from hostcore_hookspecs import Shard
@@ -270,36 +266,6 @@ def test_a_shortened_job_has_epochs_of_so_many_steps(tmp_path: Path) -> None:
     }
     assert short["validation"]["rows"] == 8
     assert job["dataset"] is data, "the job given is not changed"
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "path"),
-    [
-        ({"a": {"0": torch.zeros(2)}}, {"a": {"0": torch.tensor([0.0, 1.0])}}, "a.0"),
-        ({"a": [1, 2]}, {"a": [1, 2, 3]}, "a.2"),
-        ({"a": 1}, {"a": 1.0}, "a"),
-        ({"a": 0.0}, {"a": -0.0}, "a"),
-        ({"a": torch.zeros(2)}, {"a": -torch.zeros(2)}, "a"),
-        ({"a": torch.zeros(2)}, {"a": torch.zeros(2, dtype=torch.float64)}, "a"),
-        ({"a": torch.zeros(2)}, {"a": torch.zeros(2, 1)}, "a"),
-        ({"a": np.arange(3)}, {"a": np.array([0, 1, 5])}, "a"),
-        ({"a": {}}, {}, "a"),
-        ({"a": "x", "b": None}, {"a": "x", "b": False}, "b"),
-    ],
-)
-def test_states_differ_at_a_path(one: Any, other: Any, path: str) -> None:
-    found = first_difference(one, other)
-    assert found is not None
-    assert found.path == path
-    assert found.expected != found.got
-
-
-def test_equal_states_do_not_differ() -> None:
-    def state() -> Any:
-        return OrderedDict(a=torch.tensor([float("nan"), 1]), b=(1, [2, None]), c=float("nan"), d=np.arange(2), e=b"x")
-
-    assert first_difference(state(), state()) is None
-    assert first_difference({"a": 1, "b": 2}, {"a": 2, "b": 2}, but={"a"}) is None
 
 
 @pytest.mark.parametrize("aside", [True, False])

@@ -50,7 +50,6 @@ class TestARun:
         handle = LaunchHandle(**folder.launch("pair")["handle"])
         assert ended(launcher, handle, wait).status == "succeeded"
         assert world_size(folder.run("pair")) == 2
-        assert launcher._api(folder.ray.address).info(handle.id)["entrypoint"].count("keeper") == 1
 
     def test_of_two_nodes_has_an_agent_on_each(self, folder: Any, launcher: Any, wait: Callable) -> None:
         resources = {"num_nodes": 2, "cpus_per_node": 1}
@@ -125,11 +124,6 @@ class TestALaunch:
         assert launcher.launch(ctx) == first, "also after its end"
         assert launcher.read_logs(first, "").text.count("it runs") == 1
 
-    def test_is_not_taken_twice_by_ray(self, folder: Any, launcher: RayLauncher) -> None:
-        api = launcher._api(folder.ray.address)
-        request = {"entrypoint": "true", "submission_id": f"hostcore-once-{folder.path.stat().st_ino}"}
-        assert [api.submit(request), api.submit(request)] == [True, False]
-
     def test_is_read_from_ray_where_the_run_directory_has_no_log(
         self, folder: Any, launcher: RayLauncher, wait: Callable
     ) -> None:
@@ -139,23 +133,6 @@ class TestALaunch:
         chunk = launcher.read_logs(handle, "")
         assert "it runs" in chunk.text
         assert launcher.read_logs(handle, chunk.next).text == ""
-
-    def test_that_ray_does_not_know_is_lost(self, folder: Any, launcher: RayLauncher) -> None:
-        handle = LaunchHandle(
-            launcher="ray",
-            id="hostcore-never",
-            details={
-                "address": folder.ray.address,
-                "run_dir": str(folder.path / "never"),
-                "folder": str(folder.path / "never" / "launch"),
-                "nodes": 1,
-                "agents": False,
-                "earlier_result": None,
-            },
-        )
-        assert launcher.poll(handle).status == "lost"
-        launcher.cancel(handle, 1.0)
-        assert launcher.read_logs(handle, "").text == ""
 
     def test_with_a_wrong_token_is_refused_and_names_the_setting(self, folder: Any) -> None:
         refused = folder.submit("wrong", token="not-the-token-of-this-cluster-0123456789")

@@ -97,26 +97,6 @@ def test_the_program_runs_there_and_the_worker_here(published: Any) -> None:
     assert [one["name"] for one in lock["packages"]] == ["adding"]
 
 
-def test_a_launcher_has_it_built_where_the_run_is(published: Any) -> None:
-    own, elsewhere = published.environment["HOSTCORE_ENVIRONMENTS_DIR"], published.path / "of the submitting process"
-    there = {"launcher": "torchrun", "resources": {"env": {"HOSTCORE_ENVIRONMENTS_DIR": own}}}
-    file = published.job(**job(requirements=["adding"]), **there)
-    done = published.hostcore("run", file, HOSTCORE_ENVIRONMENTS_DIR=str(elsewhere))
-    assert done.code == 0, done.err
-    assert not elsewhere.exists()
-    assert Path(said(published)[0]).is_relative_to(own)
-
-
-def test_a_run_that_goes_on_has_what_it_began_with(published: Any) -> None:
-    assert published.hostcore("run", published.job(**job(requirements=["adding"]))).code == 0
-    publish(published, "2.0", step=100)
-    assert published.hostcore("environments", "remove", "--all").code == 0
-    done = published.hostcore("resume", "own", "--set", "max_steps=6")
-    assert done.code == 0, done.err
-    assert published.document("own", "result.json")["metrics"]["sum"] == 6.0
-    assert said(published, attempt=2)
-
-
 def test_an_environment_that_exists_needs_no_hostcore(published: Any) -> None:
     place = published.path / "venv"
     uv = [sys.executable, "-m", "uv", "--quiet"]
@@ -140,13 +120,6 @@ def test_an_interpreter_that_is_not_python_in_its_folder_is_one_error(published:
     assert (done.code, done.err.count("error: ")) == (2, 1), done.err
     assert f"{own.with_name('python')} is not {own}" in done.err
     assert "at: /environment/interpreter" in done.err
-
-
-def test_is_not_for_a_run_in_this_process(published: Any) -> None:
-    done = published.hostcore("run", "--in-process", published.job(**job(requirements=["adding"])))
-    assert done.code == 2
-    assert "a run in this process has its Python, and the job's environment has " in done.err
-    assert "at: /environment" in done.err
 
 
 def test_a_program_that_the_packages_have_not_is_one_error(published: Any) -> None:

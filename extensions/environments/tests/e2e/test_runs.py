@@ -288,28 +288,6 @@ def test_a_disk_that_is_full_in_the_middle_is_one_error_and_nothing_stays(publis
     assert after == "exit code 0\n", done.stderr
 
 
-def test_two_trainers_that_exclude_each_other_run_from_one_host(workplace: Any) -> None:
-    for version in ("1.0", "2.0"):
-        workplace.index.publish("shared-library", version=version)
-    for name, version, step in (("old", "1.0", 1), ("new", "2.0", 10)):
-        workplace.index.publish(name, trainer=name, requires=[f"shared-library=={version}"], step=step)
-        own = {"trainer": name, "environment": {"requirements": [name]}, "run_id": name}
-        done = workplace.hostcore("run", workplace.job(**own))
-        assert done.code == 0, done.err
-        assert workplace.document(name, "result.json")["metrics"]["sum"] == 4.0 * step
-
-
-def test_requirements_that_exclude_each_other_are_one_error(published: Any) -> None:
-    wanted = {"requirements": ["of-its-own==1.0", "of-its-own==2.0"]}
-    done = published.hostcore("run", published.job(**{**BOTH, "environment": wanted}), "--json")
-    assert done.code == 2
-    (error,) = done.json["errors"]
-    assert error["code"] == "environment.failed"
-    assert "of-its-own==1.0" in error["message"]
-    assert "unsatisfiable" in error["message"]
-    assert not published.run_directory("own").exists()
-
-
 @pytest.mark.parametrize(
     ("environment", "pointer", "message"),
     [
@@ -320,6 +298,7 @@ def test_requirements_that_exclude_each_other_are_one_error(published: Any) -> N
         ({"interpreter": "/bin/true"}, "/environment/interpreter", "is no Python 3: it exited with 0"),
         ({"lock": "nowhere.toml"}, "/environment/lock", "there is no lock"),
         ({"requirements": ["nowhere"]}, "/environment/requirements", "nowhere was not found"),
+        ({"requirements": ["of-its-own==1.0", "of-its-own==2.0"]}, "/environment/requirements", "unsatisfiable"),
         ({"requirements": ["a"], "python": "3.99"}, "/environment/python", "No interpreter found for Python 3.99"),
         ({"requirements": ["-r other.txt"]}, "/environment/requirements/0", "is an option"),
     ],
@@ -353,12 +332,6 @@ def test_a_place_for_environments_that_cannot_be_is_one_error(published: Any) ->
     (error,) = done.json["errors"]
     assert (error["code"], error["pointer"]) == ("environment.failed", "/environment")
     assert "HOSTCORE_ENVIRONMENTS_DIR" in error["hint"]
-
-
-def test_a_number_of_environments_that_is_none_is_one_error(published: Any) -> None:
-    done = published.hostcore("validate", published.job(**BOTH), "--json", HOSTCORE_ENVIRONMENTS_KEPT="ten")
-    assert done.code == 2
-    assert "HOSTCORE_ENVIRONMENTS_KEPT is 'ten'" in done.json["errors"][0]["message"]
 
 
 def test_another_hostcore_is_refused(published: Any, tmp_path: Path) -> None:

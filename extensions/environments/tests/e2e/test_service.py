@@ -92,18 +92,23 @@ def post(
     return urllib3.request("POST", f"{service}{path}", body=json.dumps(job), headers=headers)
 
 
-def test_the_operator_says_which_packages(workplace: Any, service: str) -> None:
-    taken = post(service, "taken", "of-its-own>=1")
-    assert taken.status == 201, taken.data
-    result = workplace.run_directory("taken") / "result.json"
-    wait_until(result.exists, "the end of the job")
-    assert json.loads(result.read_bytes())["metrics"]["sum"] == 4.0
-    assert Path(workplace.output("taken").splitlines()[0]).is_relative_to(
-        workplace.environment["HOSTCORE_ENVIRONMENTS_DIR"]
-    )
-    refused = post(service, "refused", "another")
-    assert refused.status >= 400
-    assert "is not of the packages that the operator allows" in refused.data.decode()
+def test_the_operator_says_which_packages_and_indexes(workplace: Any, service: str) -> None:
+    index = (workplace.path / "more").as_uri()
+    for run_id, own, total in (("plain", {}, 4.0), ("more", {"indexes": [index]}, 400.0)):
+        taken = post(service, run_id, "of-its-own>=1", **own)
+        assert taken.status == 201, taken.data
+        result = workplace.run_directory(run_id) / "result.json"
+        wait_until(result.exists, "the end of the job")
+        assert json.loads(result.read_bytes())["metrics"]["sum"] == total
+        environments = workplace.environment["HOSTCORE_ENVIRONMENTS_DIR"]
+        assert Path(workplace.output(run_id).splitlines()[0]).is_relative_to(environments)
+    for requirement, own, says in (
+        ("another", {}, "is not of the packages that the operator allows"),
+        ("of-its-own", {"indexes": [f"{index}/other"]}, "the index is not one that the operator allows"),
+    ):
+        refused = post(service, "refused", requirement, **own)
+        assert refused.status >= 400
+        assert says in refused.data.decode()
     assert not workplace.run_directory("refused").exists()
 
 
@@ -117,18 +122,6 @@ def test_a_job_that_is_checked_builds_nothing(workplace: Any, service: str) -> N
     assert post(service, "checked", "another", path="/v1/jobs:validate").status >= 400
     assert not Path(workplace.environment["HOSTCORE_ENVIRONMENTS_DIR"]).exists()
     assert not workplace.run_directory("checked").exists()
-
-
-def test_the_operator_says_which_indexes(workplace: Any, service: str) -> None:
-    index = (workplace.path / "more").as_uri()
-    taken = post(service, "taken", "of-its-own", indexes=[index])
-    assert taken.status == 201, taken.data
-    result = workplace.run_directory("taken") / "result.json"
-    wait_until(result.exists, "the end of the job")
-    assert json.loads(result.read_bytes())["metrics"]["sum"] == 400.0
-    refused = post(service, "refused", "of-its-own", indexes=[f"{index}/other"])
-    assert refused.status >= 400
-    assert "the index is not one that the operator allows" in refused.data.decode()
 
 
 def test_trainers_that_exclude_each_other_run_side_by_side_from_one_service(

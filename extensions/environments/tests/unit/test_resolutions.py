@@ -89,21 +89,6 @@ def test_what_another_process_has_forgotten_is_no_error(
     assert asked("a").read() is None
 
 
-def test_two_processes_of_one_number_write_different_files(asked: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They may run on different machines, and share the cache."""
-    written: list[Path] = []
-    usual = Path.write_text
-
-    def noted(self: Path, text: str) -> int:
-        written.append(self)
-        return usual(self, text)
-
-    monkeypatch.setattr(Path, "write_text", noted)
-    asked("a").write("the lock")
-    asked("a").write("the lock")
-    assert len(set(written)) == 2
-
-
 def test_the_time_is_a_number_of_seconds(asked: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     asked("a").write("the lock")
     monkeypatch.setenv(REUSED_VARIABLE, "0")

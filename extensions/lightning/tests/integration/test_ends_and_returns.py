@@ -49,7 +49,7 @@ def test_a_backbone_that_was_unfrozen_goes_on_bit_for_bit() -> None:
     tuning = {"use": "lightning.pytorch.callbacks:BackboneFinetuning", "init": {"unfreeze_backbone_at_epoch": 1}}
     found: list[Watch] = []
     for name, fails in (("whole", set()), ("failing", {33, 47})):
-        lit_killed._Fails.steps |= fails
+        lit_killed.Fails.steps |= fails
         for _ in fails:
             assert run("lit_killed:FailsTuned", tuning, run_id=name, checkpoint_every=6).status == "failed"
         result = run("lit_killed:FailsTuned", tuning, run_id=name, checkpoint_every=6)
@@ -161,7 +161,7 @@ def test_two_names_that_are_recorded_as_one_are_an_error() -> None:
 
 
 def test_callbacks_are_told_of_an_error() -> None:
-    lit_killed._Fails.steps.add(3)
+    lit_killed.Fails.steps.add(3)
     lit_killed.Told.errors.clear()
     assert run("lit_killed:FailsTuned", {"use": "lit_killed:Told"}).status == "failed"
     assert lit_killed.Told.errors == ["failed at 3"]

@@ -87,15 +87,6 @@ def test_a_callback_ends_the_run(by_hostcore: Callable[..., Watch]) -> None:
     same(found, own)
 
 
-def test_rows_are_the_same_for_any_number_of_processes_that_read_them(by_hostcore: Callable[..., Watch]) -> None:
-    drawn = {"hyperparams": {"datamodule": "user_modules:Noisy"}, "max_steps": 12}
-    found = [
-        by_hostcore("Plain", **drawn, run_id=f"of-{workers}", dataset={**section(160, 8), "workers": workers})
-        for workers in (0, 2)
-    ]
-    same(*found)
-
-
 def test_hooks_are_called_in_the_same_order(by_hostcore: Callable[..., Watch]) -> None:
     from user_modules import Hooked
 

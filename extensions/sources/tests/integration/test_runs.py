@@ -46,7 +46,7 @@ def test_a_run_that_goes_on_is_given_the_rows_of_a_run_in_one_piece(source: str,
     whole = trained(source, saved[source], run_id="whole")
     assert sorted(whole) == sorted([*range(ROWS)] * 2)
     assert whole[:ROWS] != sorted(whole[:ROWS])
-    parts = [trained(source, saved[source], run_id="parts", max_steps=steps) for steps in (4, 27, 50)]
+    parts = [trained(source, saved[source], run_id="parts", max_steps=steps) for steps in (27, 50)]
     assert [row for part in parts for row in part] == whole
     said = ran(["verify", tmp_path / "runs" / "parts"])
     assert said.returncode == 0, said

@@ -8,7 +8,6 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from waiting import wait_until
 
 from hostcore_hookspecs import FatalError, TransientError
 from hostcore_trackers.library_process import LibraryProcess
@@ -16,7 +15,6 @@ from hostcore_trackers.library_process import LibraryProcess
 SESSION = """
     import os
     import tempfile
-    import time
     from pathlib import Path
     from hostcore_hookspecs import FatalError, TransientError
     from hostcore_trackers.library_process import serve
@@ -31,10 +29,6 @@ SESSION = """
         def die(self):
             print("out of memory", flush=True)
             os._exit(3)
-        def hold(self, *, folder):
-            Path(folder, "held").touch()
-            while not Path(folder, "let-go").exists():
-                time.sleep(0.01)
         def end(self): Path(os.environ["ENDED"]).touch()
 
     serve(Session())
@@ -114,17 +108,6 @@ def test_a_large_call_that_is_not_read_ends_in_time(workshop: Workshop) -> None:
     with pytest.raises(TransientError, match="has not answered within"):
         process.call("double", number="9" * 5_000_000)
     assert not process.is_usable
-
-
-def test_its_session_ends_where_the_supervisor_has_died_during_a_call(
-    process: LibraryProcess, workshop: Workshop, tmp_path: Path
-) -> None:
-    process._connection.send(("hold", {"folder": str(tmp_path)}))
-    wait_until((tmp_path / "held").exists, "the call")
-    process._connection.close()
-    (tmp_path / "let-go").touch()
-    process._process.wait(300)
-    assert workshop.ended.exists()
 
 
 def test_its_temporary_files_end_with_it_also_where_it_dies(workshop: Workshop) -> None:

@@ -12,7 +12,7 @@ import attrs
 import pytest
 from waiting import wait_until
 
-from hostcore_hookspecs import FatalError, InvalidSettings, Job, Secret, TransientError
+from hostcore_hookspecs import Job, Secret, TransientError
 from hostcore_hookspecs.events import Metrics
 from hostcore_trackers.mlflow import MlflowReporter
 
@@ -80,14 +80,6 @@ def test_what_may_pass_is_transient(status: int, course: MakeCourse, receiver: R
         opened(run, receiver).report_event(run.tell(Metrics(metrics={"train/loss": 1.0}), step=1))
     assert caught.value.retry_after_seconds == 17
     assert len(receiver.requests) == 1  # trying again is the host's business
-
-
-@pytest.mark.parametrize("status", [400, 401, 403])
-def test_what_cannot_pass_is_fatal(status: int, course: MakeCourse, receiver: Receiver, answer: Answer) -> None:
-    run = course()
-    receiver.answers.append(answer(status=status, body=b'{"error_code": "NO", "message": "no"}'))
-    with pytest.raises(FatalError, match=f"answered {status} .*: no"):
-        opened(run, receiver).report_event(run.tell(Metrics(metrics={"train/loss": 1.0}), step=1))
 
 
 def test_no_answer_is_transient_after_the_timeout(course: MakeCourse, receiver: Receiver) -> None:
@@ -166,22 +158,3 @@ def test_a_value_that_mlflow_refuses_costs_that_value_and_a_warning(
     assert len(warnings) == 1
     assert "is not in MLflow" in warnings[0]
     assert "no such number" in warnings[0]
-
-
-@pytest.mark.parametrize(
-    ("settings", "pointer"),
-    [
-        ({"tracking_uri": "sqlite:///mlflow.db"}, "/tracking_uri"),
-        ({"tracking_uri": "http://user:pw@h"}, "/tracking_uri"),
-        ({"tracking_uri": "http://h", "username": "me"}, "/username"),
-        (
-            {"tracking_uri": "http://h", "username": "me", "password": Secret("s3cret"), "token": Secret("t0ken")},
-            "/token",
-        ),
-    ],
-    ids=str,
-)
-def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any], pointer: str) -> None:
-    with pytest.raises(InvalidSettings) as caught:
-        MlflowReporter(settings=MlflowReporter.Settings(**settings))
-    assert caught.value.pointer == pointer

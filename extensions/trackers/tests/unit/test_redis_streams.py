@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from hostcore_hookspecs import InvalidSettings, Secret, TransientError
+from hostcore_hookspecs import Secret, TransientError
 from hostcore_hookspecs.events import EpochStarted
 from hostcore_trackers.redis_streams import RedisStreamsReporter
 
@@ -19,20 +19,3 @@ def test_a_server_that_is_not_there_is_transient_and_no_secret_is_told(course: C
         reporter.report_event(run.tell(EpochStarted()))
     reporter.close()
     assert "hidden" not in f"{caught.value.message} {settings!r}"
-
-
-@pytest.mark.parametrize(
-    ("settings", "pointer"),
-    [
-        ({"url": "http://localhost"}, "/url"),
-        ({"url": "redis://"}, "/url"),
-        ({"url": "redis://h:port"}, "/url"),
-        ({"url": "redis://:password@h"}, "/url"),
-        ({"url": "redis://h", "ca_file": "ca.crt"}, "/ca_file"),
-    ],
-    ids=str,
-)
-def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any], pointer: str) -> None:
-    with pytest.raises(InvalidSettings) as caught:
-        RedisStreamsReporter(settings=RedisStreamsReporter.Settings(**settings))
-    assert caught.value.pointer == pointer

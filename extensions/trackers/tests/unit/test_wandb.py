@@ -2,11 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
-from hostcore_hookspecs import InvalidSettings
-from hostcore_trackers.wandb.reporter import WandbReporter
-
 
 def test_a_file_that_was_torn_is_read_as_far_as_it_is_whole(tmp_path: Path) -> None:
     from wandb.proto.wandb_internal_pb2 import Record
@@ -26,9 +21,3 @@ def test_a_file_that_was_torn_is_read_as_far_as_it_is_whole(tmp_path: Path) -> N
     path.write_bytes(whole + bytes(100))
     assert [record.num for record in file.new_records()] == [2]
     assert [record.num for record in RunFile(path).new_records()] == [1, 2]
-
-
-def test_settings_that_make_no_sense_are_refused() -> None:
-    with pytest.raises(InvalidSettings) as caught:
-        WandbReporter(settings=WandbReporter.Settings(base_url="http://user:pw@h"))
-    assert caught.value.pointer == "/base_url"

@@ -301,31 +301,6 @@ def self_signed(folder: Path) -> tuple[Path, Path]:
     return paths
 
 
-@pytest.mark.parametrize(
-    ("settings", "pointer"),
-    [
-        ({}, "/url"),
-        ({"url": "ftp://example.org"}, "/url"),
-        ({"url": "http://"}, "/url"),
-        ({"url": "http://h:port"}, "/url"),
-        ({"url": "https://user:pw@example.org"}, "/url"),
-        ({"url": "http://h", "terminal_url": "http://h"}, "/terminal_url"),
-        ({"url": "http://h", "format": "orchestrator", "terminal_url": "h"}, "/terminal_url"),
-        ({"url": "http://h", "events": ("metrics", "run_suceeded")}, "/events/1"),
-        ({"url": "http://h", "headers": {"Authorization": "Bearer x"}}, "/headers/Authorization"),
-        ({"url": "http://h", "headers": {"webhook-id": "x"}}, "/headers/webhook-id"),
-        ({"url": "http://h", "headers": {"X-A": "a\r\nX-B: b"}}, "/headers/X-A"),
-        ({"url": "http://h", "headers": {"X A": "a"}}, "/headers/X A"),
-        ({"url": "http://h", "secret": Secret("whsec_?")}, "/secret"),
-    ],
-    ids=str,
-)
-def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any], pointer: str) -> None:
-    with pytest.raises(InvalidSettings) as caught:
-        WebhookReporter(settings=WebhookReporter.Settings(**settings))
-    assert caught.value.pointer == pointer
-
-
 def test_a_mistyped_event_is_answered_with_the_one_that_is_meant() -> None:
     with pytest.raises(InvalidSettings) as caught:
         WebhookReporter(settings=WebhookReporter.Settings(url="http://h", events=("run_suceeded",)))

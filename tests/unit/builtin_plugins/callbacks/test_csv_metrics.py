@@ -70,19 +70,6 @@ def test_a_row_is_written_once_however_many_hooks_follow(start: Start, lines: Ca
     assert lines("train") == ["step,train/loss", "2,0.5"]
 
 
-def test_validation_and_test_have_files_of_their_own(start: Start, lines: Callable[[str], list[str]]) -> None:
-    callback, run = start()
-    train(callback, run, 2)
-    validate(callback, run, val__loss=3.0, quality__bleu=0.5)
-    train(callback, run, 4)
-    validate(callback, run, val__loss=2.0, quality__bleu=0.6)
-    callback.on_test_begin(run.run_state)
-    callback.on_test_end({"test/loss": 2.5}, run.run_state)
-    assert lines("train") == ["step,train/loss", "2,0.5", "4,0.25"]
-    assert lines("validation") == ["step,val/loss,quality/bleu", "2,3.0,0.5", "4,2.0,0.6"]
-    assert lines("test") == ["step,test/loss", "4,2.5"]
-
-
 def test_a_new_metric_is_a_new_column_and_older_rows_are_empty_there(
     start: Start, lines: Callable[[str], list[str]]
 ) -> None:

@@ -119,12 +119,6 @@ def test_what_the_optimizer_does_not_have_cannot_be_asked_for(run: Any) -> None:
     assert caught.value.pointer == "/momentum"
 
 
-def test_a_trainer_that_registers_no_optimizer_is_refused(run: Any) -> None:
-    with pytest.raises(InvalidSettings, match="the trainer has registered no optimizer") as caught:
-        LrMonitor(settings=LrMonitor.Settings()).on_train_begin(run.ctx)
-    assert "ctx.register_optimizer" in caught.value.hint
-
-
 def test_nothing_stays_on_the_optimizer_even_when_a_step_raises(run: Any) -> None:
     optimizer = torch.optim.SGD(parameters(), lr=0.1)
     callback = begun(run, optimizer)

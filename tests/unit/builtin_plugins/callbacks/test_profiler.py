@@ -73,8 +73,9 @@ def test_a_run_that_ends_before_the_last_traced_step_has_a_trace_of_those_it_mad
     take_steps(callback, run, steps)
     callback.on_train_end(run_state=run.run_state)
     assert written(tmp_path) == ([f"rank-0.{name}.json.gz", f"rank-0.{name}.txt"] if name else [])
+    before = written(tmp_path)
     take_steps(callback, run, 3)  # nothing is traced any more
-    assert not torch.autograd.profiler._is_profiler_enabled
+    assert written(tmp_path) == before
 
 
 def test_a_run_that_ends_right_before_the_first_traced_step_has_no_trace(begun: Any, tmp_path: Path) -> None:
@@ -82,13 +83,6 @@ def test_a_run_that_ends_right_before_the_first_traced_step_has_no_trace(begun: 
     take_steps(callback, run, 4)
     callback.on_train_end(run_state=run.run_state)
     assert written(tmp_path) == []
-
-
-def test_a_run_that_fails_has_a_trace_up_to_the_step_that_failed(begun: Any, tmp_path: Path) -> None:
-    callback, run = begun(start_step=1, steps=5, warmup=1)
-    take_steps(callback, run, 3)
-    callback.on_exception(run_state=run.run_state)
-    assert "rank-0.step-2-4.json.gz" in written(tmp_path)
 
 
 def test_a_profiler_that_cannot_start_is_a_warning(

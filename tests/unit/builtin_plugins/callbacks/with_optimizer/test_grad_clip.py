@@ -159,13 +159,6 @@ def test_a_norm_that_is_not_finite_fails_the_run_if_asked_to(training: Training,
     assert caught.value.code == "gradients.nonfinite"
 
 
-def test_a_trainer_that_registers_no_optimizer_is_refused_with_what_to_do() -> None:
-    callback = GradClip(settings=GradClip.Settings(max_norm=1.0))
-    with pytest.raises(InvalidSettings, match="the trainer has registered none") as caught:
-        callback.on_train_begin(ctx=StepContext())
-    assert "ctx.register_optimizer(optimizer)" in caught.value.hint
-
-
 def test_an_optimizer_that_is_not_torchs_is_refused() -> None:
     callback, ctx = GradClip(settings=GradClip.Settings(max_norm=1.0)), StepContext()
     ctx.register_optimizer(object())

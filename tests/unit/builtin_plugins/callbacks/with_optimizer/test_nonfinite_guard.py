@@ -1,4 +1,3 @@
-import logging
 import math
 from collections.abc import Callable
 from typing import Any
@@ -53,13 +52,6 @@ def test_a_skipped_update_leaves_parameters_momentum_and_weight_decay_alone(
     assert any(not torch.equal(one, other) for one, other in zip(before, run.state(), strict=True))
 
 
-def test_a_skipped_update_is_told_on_the_log(training: Training, caplog: pytest.LogCaptureFixture) -> None:
-    run = training()
-    run.step(guard(run, "skip"), NAN)
-    assert caplog.messages == ["nonfinite-guard: train/loss was nan at step 1, so the update was skipped; 1 so far"]
-    assert caplog.records[0].levelno == logging.WARNING
-
-
 def test_an_update_is_skipped_when_another_rank_must_not_make_it(
     training: Training, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -69,15 +61,6 @@ def test_an_update_is_skipped_when_another_rank_must_not_make_it(
     run.step(callback)
     assert_equal(before, run.state())
     assert "something was not finite on another rank at step 1" in caplog.text
-
-
-def test_so_many_skipped_updates_in_a_row_fail_the_run(training: Training) -> None:
-    run = training()
-    callback = guard(run, "skip", max_in_a_row=3)
-    for factor in (NAN, NAN, 1.0, NAN, NAN):
-        run.step(callback, factor)
-    with pytest.raises(NotFinite, match="train/loss was nan at step 6, as at 3 steps in a row"):
-        run.step(callback, NAN)
 
 
 def test_a_loss_that_is_nan_while_the_gradients_are_finite_is_told_and_counts_as_one_in_a_row(
@@ -188,15 +171,6 @@ def test_every_rank_names_the_ranks_that_found_it(training: Training) -> None:
         run.step(guard(run))
 
 
-def test_a_roll_back_asks_for_the_newest_checkpoint_and_says_why(training: Training) -> None:
-    run = training()
-    callback = guard(run, "roll-back")
-    run.written(2, 5)
-    result = run.step(callback, loss=NAN)
-    assert run.host.restores == [(5, "train/loss was nan at step 1")]
-    assert result.metrics["train/roll_backs"] == 1
-
-
 def test_a_checkpoint_that_did_not_help_is_not_gone_back_to_again(training: Training) -> None:
     run = training()
     callback = guard(run, "roll-back", max_roll_backs=9)
@@ -208,12 +182,6 @@ def test_a_checkpoint_that_did_not_help_is_not_gone_back_to_again(training: Trai
     assert [step for step, _ in run.host.restores] == [5, 5, 2]
     with pytest.raises(NotFinite, match="and there is no checkpoint to go back to"):
         run.step(callback, loss=NAN)
-
-
-def test_a_roll_back_without_any_checkpoint_fails_the_run(training: Training) -> None:
-    run = training()
-    with pytest.raises(NotFinite, match="train/loss was nan at step 1, and there is no checkpoint to go back to"):
-        run.step(guard(run, "roll-back"), loss=NAN)
 
 
 def test_only_so_many_roll_backs_are_made_over_all_attempts(training: Training) -> None:
@@ -271,17 +239,6 @@ def test_a_gradient_scaler_that_has_nothing_left_to_lower_fails_the_run(training
     run.step(callback, INF, loss=1.0)
     with pytest.raises(NotFinite, match="the scale of the gradient scaler"):
         run.step(callback, INF, loss=1.0)
-
-
-def test_a_metric_that_is_never_reported_is_named_with_those_that_are(training: Training) -> None:
-    run = training(metric_every=2)
-    callback = guard(run, metrics=("train/loss", "val/loss"))
-    run.step(callback, error=1.0)
-    with pytest.raises(InvalidSettings) as caught:
-        run.step(callback, error=1.0)
-    assert caught.value.pointer == "/metrics"
-    assert "watches 'train/loss' and 'val/loss'" in caught.value.message
-    assert "its metrics: error" in caught.value.message
 
 
 def test_a_metric_that_is_no_number_is_left_to_the_host_to_refuse(training: Training) -> None:
