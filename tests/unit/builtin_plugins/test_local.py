@@ -134,21 +134,6 @@ def test_the_user_is_told_where_the_output_goes(tmp_path: Path) -> None:
     os.waitpid(handle.details["pid"], 0)
 
 
-def test_the_process_outlives_the_one_that_launched_it_and_any_other_can_poll_it(launch: Launch) -> None:
-    launched = launch("say('up')\nsignal.pause()", through="")
-    launched.wait_for("up")
-    assert LocalLauncher().poll(launched.handle).status == "running"
-    LocalLauncher().cancel(launched.handle, 0)
-    launched.wait_for_end()
-    assert LocalLauncher().poll(launched.handle).status == "lost"
-
-
-def test_a_handle_survives_json(launch: Launch) -> None:
-    launched = launch("say('up')\nsignal.pause()")
-    again = LaunchHandle(**json.loads(json.dumps(attrs.asdict(launched.handle))))
-    assert LocalLauncher().poll(again).status == "running"
-
-
 @pytest.mark.parametrize("through", [None, ""])
 @pytest.mark.parametrize(
     ("result", "status", "message", "exit_code"),
@@ -197,22 +182,6 @@ def test_a_result_that_cannot_be_read_is_said_so(launch: Launch, content: str) -
     assert "result.json cannot be read" in found.message
 
 
-def test_cancelling_lets_the_process_finish(launch: Launch) -> None:
-    launched = launch(
-        """
-try:
-    say("up")
-    while True:
-        time.sleep(0.1)  # pause() would not hear of a signal that came right before it
-except KeyboardInterrupt:
-    end(status="cancelled", exit_code=130)
-"""
-    )
-    launched.wait_for("up")
-    LocalLauncher().cancel(launched.handle, 60)
-    assert LocalLauncher().poll(launched.handle).status == "cancelled"
-
-
 def test_sigint_is_heard_though_the_launching_process_ignores_it(launch: Launch) -> None:
     launched = launch(
         "print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)",
@@ -238,13 +207,6 @@ signal.pause()
     LocalLauncher().cancel(launched.handle, 0.2)
     launched.wait_for_end()  # the child has the pipe open too
     assert LocalLauncher().poll(launched.handle).status == "lost"
-
-
-def test_cancelling_what_has_ended_does_nothing(launch: Launch) -> None:
-    launched = launch("end(status='succeeded', exit_code=0)")
-    launched.wait_for_end()
-    LocalLauncher().cancel(launched.handle, 60)
-    assert LocalLauncher().poll(launched.handle).status == "succeeded"
 
 
 def test_another_process_with_the_same_number_is_neither_polled_nor_signalled(launch: Launch) -> None:
@@ -300,27 +262,6 @@ def test_a_run_directory_that_cannot_be_written_is_one_error(tmp_path: Path) -> 
 
 def handle_with_log(path: Path) -> LaunchHandle:
     return LaunchHandle(launcher="local", id="1", details={"log": str(path)})
-
-
-def test_logs_are_read_on_from_where_the_last_chunk_ended(tmp_path: Path) -> None:
-    log = tmp_path / "supervisor.log"
-    handle, launcher = handle_with_log(log), LocalLauncher()
-    assert launcher.read_logs(handle, "") == launcher.read_logs(handle, "0")
-    log.write_text("one\n")
-    first = launcher.read_logs(handle, "")
-    log.write_text("one\ntwo\n")
-    second = launcher.read_logs(handle, first.next)
-    assert (first.text, second.text, launcher.read_logs(handle, second.next).text) == ("one\n", "two\n", "")
-
-
-def test_a_character_that_is_half_written_is_read_when_it_is_whole(tmp_path: Path) -> None:
-    log = tmp_path / "supervisor.log"
-    handle, launcher = handle_with_log(log), LocalLauncher()
-    log.write_bytes("naï".encode()[:-1])
-    first = launcher.read_logs(handle, "")
-    log.write_bytes("naïve \udcff".encode(errors="surrogateescape"))
-    second = launcher.read_logs(handle, first.next)
-    assert first.text + second.text == "naïve \ufffd"
 
 
 def test_a_long_log_is_read_in_chunks(tmp_path: Path) -> None:

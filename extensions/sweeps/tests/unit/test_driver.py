@@ -58,7 +58,7 @@ class SimulatedRuns:
         self.starts: list[int] = []
         self.cancelled: list[int] = []
         self._made: set[int] = set()
-        self._told: set[int] = set()
+        self.told: set[int] = set()
 
     def start(self, number: int) -> None:
         self.starts.append(number)
@@ -80,8 +80,8 @@ class SimulatedRuns:
         return Refusal(message="device.busy", cause="busy") if number in self._busy else None
 
     def reports(self, number: int) -> Iterator[Reported]:
-        if number in self._made - self._told:
-            self._told.add(number)
+        if number in self._made - self.told:
+            self.told.add(number)
             yield Reported(step=1, values={"loss": self._loss})
 
     def end(self, number: int) -> RunEnd:
@@ -273,7 +273,7 @@ def test_a_sweep_whose_disk_is_full_at_any_instant_says_so_and_goes_on(tmp_path:
             assert error.hint is not None
             assert error.hint.startswith("make room")
             full.add(Path(error.file or "").name)
-        runs._told.clear()  # the next driver reads the logs from their beginning
+        runs.told.clear()  # the next driver reads the logs from their beginning
         assert driven(path, runs).status == "finished"
         assert trials(path) == trials(tmp_path / "peace")
     assert {"records.jsonl", "optuna.journal"} <= full

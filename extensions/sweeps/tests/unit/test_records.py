@@ -1,7 +1,7 @@
 """The folder of a sweep: what is read from it, whatever has become of its writer."""
 
-import fcntl
 import os
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -55,8 +55,13 @@ def folder(tmp_path: Path) -> SweepFolder:
 
 
 @pytest.fixture
-def records(folder: SweepFolder) -> Any:
-    log = RecordLog(folder.records, clock=iter(range(1000, 100000, 1000)).__next__)
+def seconds() -> Iterator[int]:
+    return iter(range(1000, 100000, 1000))
+
+
+@pytest.fixture
+def records(folder: SweepFolder, seconds: Iterator[int]) -> Any:
+    log = RecordLog(folder.records, clock=seconds.__next__)
     log.append(SessionStarted(process=ProcessIdentity.current()))
     yield log
     log.close()
@@ -112,10 +117,12 @@ def test_a_driver_of_another_machine_lives_as_long_as_it_gives_signs_of_life(fol
     assert (heard_of.state, heard_of.reason) == ("running", None)
 
 
-def test_time_of_drivers_is_counted_without_the_pauses(folder: SweepFolder, records: RecordLog) -> None:
+def test_time_of_drivers_is_counted_without_the_pauses(
+    folder: SweepFolder, records: RecordLog, seconds: Iterator[int]
+) -> None:
     records.append(SessionEnded(status="stopped", reason="lunch"))  # at 2 s, begun at 1 s
     for _ in range(10):
-        next(records._clock.__self__)  # type: ignore[attr-defined]
+        next(seconds)
     records.append(SessionStarted(process=ProcessIdentity.current()))
     records.append(SessionEnded(status="stopped", reason="tea"))
     assert read_status(folder).driven_ms == 2000
@@ -189,25 +196,26 @@ def test_another_sweep_or_another_place_is_refused(folder: SweepFolder, tmp_path
         folder.make(sweep_of(), TrialPlace(runs=tmp_path / "runs", server="http://127.0.0.1:1"))
 
 
-def test_a_sweep_whose_driver_died_on_another_machine_can_be_stopped(folder: SweepFolder, records: RecordLog) -> None:
-    elsewhere = attrs.evolve(ProcessIdentity.current(), host="elsewhere")
-    records.append(SessionStarted(process=elsewhere))
-    fcntl.flock(records._descriptor, fcntl.LOCK_UN)  # as its end does
+def test_a_sweep_whose_driver_died_on_another_machine_can_be_stopped(folder: SweepFolder) -> None:
+    with closing(RecordLog(folder.records)) as records:
+        records.append(SessionStarted(process=attrs.evolve(ProcessIdentity.current(), host="elsewhere")))
     stop(folder, "enough")
     assert folder.read_stop() is None
 
 
 def test_a_driver_that_forgets_a_wish_as_it_begins_is_asked_again(
-    folder: SweepFolder, records: RecordLog, monkeypatch: pytest.MonkeyPatch
+    folder: SweepFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks = iter(range(10))
+    records = RecordLog(folder.records)
+    records.append(SessionStarted(process=ProcessIdentity.current()))
 
     def sleep(_: float) -> None:
         if next(looks) == 0:
             folder.clear_stop()  # it begins
         else:
             assert folder.read_stop() is not None
-            fcntl.flock(records._descriptor, fcntl.LOCK_UN)  # it has stopped
+            records.close()  # it has stopped
 
     monkeypatch.setattr("hostcore_sweeps.records._LOCK_SECONDS", 0.0)
     monkeypatch.setattr("hostcore_sweeps.driving.time.sleep", sleep)

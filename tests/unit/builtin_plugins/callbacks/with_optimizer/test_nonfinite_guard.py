@@ -266,8 +266,11 @@ def test_a_closure_is_refused_since_it_computes_the_gradients_after_the_check(tr
 @pytest.mark.parametrize("end", ["on_train_end", "on_exception"])
 def test_the_optimizer_is_let_go_of_at_the_end(training: Training, end: str) -> None:
     run = training()
-    getattr(guard(run), end)()
-    assert not run.optimizer._optimizer_step_pre_hooks
+    callback = guard(run)
+    with pytest.raises(HostcoreError, match="was given a closure"):
+        run.optimizer.step(lambda: 0.0)
+    getattr(callback, end)()
+    run.optimizer.step(lambda: 0.0)
 
 
 @pytest.mark.parametrize(
