@@ -64,17 +64,15 @@ def describe_named(names: Sequence[str], environment: "JobEnvironment") -> "list
 
 def describe_installed(refs: Sequence[PluginRef], environment: "JobEnvironment") -> "list[Description]":
     """Import plugins in processes of their own, and describe them; one description each, in their order."""
-    from hostcore.plugins.describe import Question, describe
+    from hostcore.plugins.describe import describe
 
-    asked: dict[str, dict[PluginRef, Question]] = {}
-    for ref in refs:
-        name = f"{ref.dist}/{ref.name}" if ref.dist else ref.name
-        asked.setdefault(environment.python_of(ref.kind), {})[ref] = Question(kind=ref.kind, name=name)
-    told: dict[PluginRef, Description] = {}
-    for python, questions in asked.items():
-        answers = describe(list(questions.values()), job_dir=Path.cwd(), python=python)
-        told |= zip(questions, answers, strict=True)
-    return [told[ref] for ref in refs]
+    imported: dict[str, list[PluginRef]] = {}
+    for ref in dict.fromkeys(refs):
+        imported.setdefault(environment.python_of(ref.kind), []).append(ref)
+    described: dict[PluginRef, Description] = {}
+    for python, some in imported.items():
+        described |= zip(some, describe(some, job_dir=Path.cwd(), python=python), strict=True)
+    return [described[ref] for ref in refs]
 
 
 def installed_as(name: str, found: "Discovered") -> list[PluginRef]:
@@ -83,9 +81,10 @@ def installed_as(name: str, found: "Discovered") -> list[PluginRef]:
     :raises HostcoreError: When there is none.
     """
     from hostcore.job.names import canonical
+    from hostcore.plugins.resolve import resolve
 
     if ":" in name:
-        return [PluginRef(kind="trainer", name=name, value=name)]
+        return [resolve(name, "trainer", found)]
     distribution, _, plain = name.rpartition("/")
     refs = [
         ref

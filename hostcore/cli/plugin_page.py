@@ -70,13 +70,12 @@ def entries(descriptions: Sequence[Description], found: Discovered, shipped: Shi
     return [
         _entry(one, found.path_of(one.ref), host, shipped.by_plugin.get(one.ref))
         for one in descriptions
-        if one.ref and one.ref.dist
+        if one.ref.dist
     ]
 
 
 def _entry(one: Description, path: Sequence[str] | None, host: set[str], report: ShippedReport | None) -> Entry:
     ref = one.ref
-    assert ref is not None
     assert ref.dist is not None
     metadata = distribution_on(path, ref.dist).metadata
     extra, inner = _extra(ref)

@@ -13,7 +13,7 @@ The door:
 - ``hooks.Hooks(components).bind(hook) -> Call``: a hook of all components, or of one, with its wrappers.
 - ``launching.load_launcher(use, discovered, job_dir=…) -> Launcher``: a launcher whose exceptions name it.
 - ``extensions.load_extension(registered, expected)``: a command, client or function of another distribution.
-- ``describe.describe(questions, job_dir=…) -> list[Description]``: settings and hooks of plugins, from another process.
+- ``describe.describe(refs, job_dir=…) -> list[Description]``: settings and hooks of plugins, from another process.
 - ``listing.plugins_document(discovered)``: ``hostcore plugins --json``, with the conformance reports that plugins ship.
 - ``provenance.provenance(ref)``: distribution, version and hash of a plugin's code.
 - ``attribution.attribute(error, components)``: the component that an exception came from.

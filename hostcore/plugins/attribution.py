@@ -30,13 +30,11 @@ def attribute(error: BaseException, components: "Sequence[Component]") -> "Compo
     candidates = list(components)
     first: Component | None = None
     for frame, _ in reversed(list(_frames(error.__traceback__))):
-        for belongs in (_is_method, _is_in_module, _is_in_package):
-            fitting = [component for component in candidates if belongs(frame, component)]
-            if len(fitting) == 1:
-                return fitting[0]
-            if fitting:
-                candidates, first = fitting, first or fitting[0]
-                break
+        fitting = _fitting(frame, candidates)
+        if len(fitting) == 1:
+            return fitting[0]
+        if fitting:
+            candidates, first = fitting, first or fitting[0]
     return first
 
 
@@ -53,11 +51,16 @@ def calling(components: "Sequence[Component]") -> "Component | None":
 
 def author_of(frame: FrameType, components: "Sequence[Component]") -> "Component | None":
     """Return the component whose code a frame runs, or has run; None if it is of none, or of several."""
+    fitting = _fitting(frame, components)
+    return fitting[0] if len(fitting) == 1 else None
+
+
+def _fitting(frame: FrameType, components: "Sequence[Component]") -> "list[Component]":
+    """Return the components that a frame belongs to most closely."""
     for belongs in (_is_method, _is_in_module, _is_in_package):
-        fitting = [component for component in components if belongs(frame, component)]
-        if fitting:
-            return fitting[0] if len(fitting) == 1 else None
-    return None
+        if fitting := [component for component in components if belongs(frame, component)]:
+            return fitting
+    return []
 
 
 def plugin_traceback(error: BaseException, component: "Component") -> str:

@@ -51,7 +51,7 @@ def implementations(owner: type, ref: PluginRef, *, instance: object | None = No
     :param instance: The component; None to read the class before there is one.
     :raises Errors: Everything that is wrong with it: missing methods, arguments, near misses, misplaced hooks.
     """
-    reader = _Reader(owner=owner, ref=ref, instance=instance)
+    reader = _MethodReader(owner=owner, ref=ref, instance=instance)
     for name, attribute in reader.declared.items():
         reader.read(name, attribute)
     reader.check_once()
@@ -108,7 +108,7 @@ def _reachable(kind: Kind) -> tuple[Kind, ...]:
 
 
 @attrs.frozen(kw_only=True, eq=False)
-class _Reader:
+class _MethodReader:
     """One reading of one component; collects all errors."""
 
     owner: type

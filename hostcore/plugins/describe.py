@@ -1,8 +1,8 @@
 """Description of plugins by another interpreter, so that this process imports none of them.
 
-A probe (:mod:`hostcore.probe`): ``python -m hostcore.plugins.describe`` reads ``{"job_dir": …, "plugins": [{"kind": …,
-"name": …}, …]}``, imports the plugins, and may crash with them. It answers ``{"plugins": […]}``, a
-:class:`Description` each.
+A probe (:mod:`hostcore.probe`): ``python -m hostcore.plugins.describe`` reads ``{"job_dir": …, "plugins": […]}``, a
+:class:`~hostcore_hookspecs.plan.PluginRef` each, imports the plugins, and may crash with them. It answers
+``{"plugins": […]}``, a :class:`Description` each. Names are resolved before, where it is asked.
 """
 
 import inspect
@@ -20,9 +20,8 @@ from hostcore.errors import all_errors
 from hostcore.interruption import handle, interrupt, signal_name
 from hostcore.plugins.contract import deprecation_warnings, implementations
 from hostcore.plugins.errors import PluginError, as_content, named, one_line
-from hostcore.plugins.installed import Discovered, discover
 from hostcore.plugins.load import construct, declared_capabilities, import_class
-from hostcore.plugins.resolve import Selected, resolve
+from hostcore.plugins.resolve import Selected
 from hostcore.plugins.settings import settings_class
 from hostcore.plugins.signatures import Implementation
 from hostcore.probe import Probe, answer
@@ -37,22 +36,10 @@ _LONGEST_TAIL = 400
 
 
 @attrs.frozen(kw_only=True)
-class Question:
-    """A plugin to describe."""
-
-    kind: str
-    #: ``name``, ``distribution/name`` or ``module:symbol``.
-    name: str
-
-
-@attrs.frozen(kw_only=True)
 class Description:
     """A plugin, as the worker's interpreter sees it."""
 
-    kind: str
-    name: str
-    #: None if the name cannot be resolved.
-    ref: PluginRef | None = None
+    ref: PluginRef
     #: The first paragraph of the class's docstring.
     doc: str = ""
     #: The JSON Schema of its settings; None if it declares none.
@@ -66,9 +53,15 @@ class Description:
     #: Everything that is wrong with it. Those of plugins have their traceback.
     errors: tuple[HostcoreError, ...] = ()
 
+    @property
+    def name(self) -> str:
+        """Return ``distribution/name``, or the import path."""
+        return f"{self.ref.dist}/{self.ref.name}" if self.ref.dist else self.ref.name
+
     def as_dict(self) -> dict[str, Any]:
         """Return plain JSON."""
-        return {**attrs.asdict(self), "errors": [content for error in self.errors for content in as_content(error)]}
+        errors = [content for error in self.errors for content in as_content(error)]
+        return {"kind": self.ref.kind, "name": self.name, **attrs.asdict(self), "errors": errors}
 
 
 class DescribeError(HostcoreError):
@@ -78,35 +71,35 @@ class DescribeError(HostcoreError):
 
 
 def describe(
-    questions: Sequence[Question], *, job_dir: Path, python: str = sys.executable, timeout_seconds: float = 120.0
+    refs: Sequence[PluginRef], *, job_dir: Path, python: str = sys.executable, timeout_seconds: float = 120.0
 ) -> list[Description]:
     """Describe plugins in a process of the interpreter that the worker will use.
 
     :param job_dir: The job file's folder.
     :param python: The interpreter. It must have hostcore, and the plugins.
     :param timeout_seconds: For all together; importing a large framework takes a while.
-    :return: One description each, in the order of the questions. A plugin that kills the process, or never finishes,
+    :return: One description each, in the order of the plugins. A plugin that kills the process, or never finishes,
         has an error (``plugin.crashed``, ``plugin.timeout``), and the others their answers.
     :raises DescribeError: The interpreter cannot be started, or has no hostcore.
     """
-    if not questions:
+    if not refs:
         return []
     try:
-        return _ask(questions, job_dir=job_dir, python=python, timeout_seconds=timeout_seconds)
+        return _ask(refs, job_dir=job_dir, python=python, timeout_seconds=timeout_seconds)
     except PluginError as error:
-        if len(questions) == 1:
-            return [Description(kind=questions[0].kind, name=questions[0].name, errors=(error,))]
+        if len(refs) == 1:
+            return [Description(ref=refs[0], errors=(error,))]
     # One of the plugins killed the process; alone, each can only hurt itself.
     return [
         description
-        for question in questions
-        for description in describe([question], job_dir=job_dir, python=python, timeout_seconds=timeout_seconds)
+        for ref in refs
+        for description in describe([ref], job_dir=job_dir, python=python, timeout_seconds=timeout_seconds)
     ]
 
 
-def _ask(questions: Sequence[Question], *, job_dir: Path, python: str, timeout_seconds: float) -> list[Description]:
-    request = json.dumps({"job_dir": str(job_dir), "plugins": [attrs.asdict(question) for question in questions]})
-    names = ", ".join(question.name for question in questions)
+def _ask(refs: Sequence[PluginRef], *, job_dir: Path, python: str, timeout_seconds: float) -> list[Description]:
+    request = json.dumps({"job_dir": str(job_dir), "plugins": [attrs.asdict(ref) for ref in refs]})
+    names = ", ".join(Description(ref=ref).name for ref in refs)
     with Probe("hostcore.plugins.describe", question=request, python=python, own_session=False) as probe:
         reply = probe.answer(timeout_seconds)
     if reply.not_started:
@@ -124,7 +117,7 @@ def _ask(questions: Sequence[Question], *, job_dir: Path, python: str, timeout_s
     described, code = reply.last("plugins"), probe.code or 0
     if described is None or code:
         raise _no_answer(reply.output, code, names, python)
-    converter = cattrs.Converter()
+    converter = cattrs.Converter()  # passes over "kind" and "name", which repeat those of the plugin
     converter.register_structure_hook(HostcoreError, lambda content, _: PluginError(**content))
     return converter.structure(described, list[Description])
 
@@ -151,17 +144,11 @@ def main() -> None:
     """Answer the questions on standard input, and end the process."""
     handle(signal.SIGINT, interrupt)  # what else raises KeyboardInterrupt is a plugin
     request = json.loads(sys.stdin.readline())
-    questions = [Question(**question) for question in request["plugins"]]
     job_dir = Path(request["job_dir"])
-    answer(lambda say: say(plugins=[one.as_dict() for one in _described(questions, job_dir)]))
+    answer(lambda say: say(plugins=[_described(PluginRef(**ref), job_dir).as_dict() for ref in request["plugins"]]))
 
 
-def _described(questions: Sequence[Question], job_dir: Path) -> list[Description]:
-    discovered = discover()
-    return [_describe_here(question, discovered, job_dir=job_dir) for question in questions]
-
-
-def _describe_here(question: Question, discovered: Discovered, *, job_dir: Path) -> Description:
+def _described(ref: PluginRef, job_dir: Path) -> Description:
     errors: list[HostcoreError] = []
 
     def attempt(do: Callable[[], _T]) -> _T | None:
@@ -171,16 +158,13 @@ def _describe_here(question: Question, discovered: Discovered, *, job_dir: Path)
             errors.extend(all_errors(error))
             return None
 
-    ref = attempt(lambda: resolve(question.name, question.kind, discovered, job_dir=job_dir))
-    owner = attempt(lambda: import_class(ref, job_dir=job_dir)[0]) if ref else None
-    if ref is None or owner is None:
-        return Description(kind=question.kind, name=question.name, ref=ref, errors=tuple(errors))
+    owner = attempt(lambda: import_class(ref, job_dir=job_dir)[0])
+    if owner is None:
+        return Description(ref=ref, errors=tuple(errors))
     schema = attempt(lambda: _schema(owner, ref))
     capabilities = attempt(lambda: declared_capabilities(owner, ref))
     found = attempt(lambda: _implementations(owner, ref)) or ()
     return Description(
-        kind=question.kind,
-        name=question.name,
         ref=ref,
         doc=_first_paragraph(owner),
         settings_schema=schema,

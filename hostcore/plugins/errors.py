@@ -85,13 +85,15 @@ def one_line(error: BaseException) -> str:
 
 @contextmanager
 def guarded(done: str, ref: PluginRef, *, code: str, pointer: str | None = None) -> Iterator[None]:
-    """Turn exceptions of a plugin into :class:`PluginError`; its own errors of the contract pass.
+    """Turn exceptions of a plugin into :class:`PluginError`; its own errors of the contract pass, and name it.
 
     :param done: As :func:`from_exception` takes it.
     """
     try:
         yield
-    except HostcoreError:
+    except HostcoreError as error:
+        for one in all_errors(error):
+            one.plugin = one.plugin or ref.provenance
         raise
     except BaseException as error:
         if is_by_signal(error):

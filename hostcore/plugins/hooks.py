@@ -58,7 +58,7 @@ def _compiled(
     return function
 
 
-class _Holder:
+class _HookHolder:
     """Carries methods of one component into pluggy. Compared and hashed by identity."""
 
     def __init__(self) -> None:
@@ -80,7 +80,7 @@ class _Manager(pluggy.PluginManager):
     """Takes hooks from holders, without markers; all but callbacks are called alone, so their hooks have one result."""
 
     def parse_hookimpl_opts(self, plugin: object, name: str) -> pluggy.HookimplOpts | None:
-        return plugin.options.get(name) if isinstance(plugin, _Holder) else None
+        return plugin.options.get(name) if isinstance(plugin, _HookHolder) else None
 
     def parse_hookspec_opts(self, module_or_class: Any, name: str) -> pluggy.HookspecOpts | None:
         options = super().parse_hookspec_opts(module_or_class, name)
@@ -117,9 +117,9 @@ class Hooks:
         self._wrapped: set[str] = set()
         self._wrapped_always: set[str] = set()
         #: The wrappers that are marked ``@when_recorded``.
-        self._when_recorded: list[_Holder] = []
+        self._when_recorded: list[_HookHolder] = []
         #: By the identity of a component: its plain implementations.
-        self._holders: dict[int, _Holder] = {}
+        self._holders: dict[int, _HookHolder] = {}
         # pluggy calls the last registered first.
         for component in reversed(self._components):
             self._register(component)
@@ -127,7 +127,7 @@ class Hooks:
     def _register(self, component: Component) -> None:
         if component.kind not in self._kind_of.values():
             raise ValueError(f"{component.use} is a {component.kind.label}, whose hooks are not here")
-        plain, wrappers, when_recorded = _Holder(), _Holder(), _Holder()
+        plain, wrappers, when_recorded = _HookHolder(), _HookHolder(), _HookHolder()
         for found in component.implementations:
             if found.hook not in self._kind_of:
                 continue  # callback_state: called on the component itself
@@ -147,7 +147,7 @@ class Hooks:
         self._holders[id(component)] = plain
 
     def is_wrapped_when_recorded(self, hook: str) -> bool:
-        """Whether some of its wrappers are marked ``@when_recorded``."""
+        """Return whether some of its wrappers are marked ``@when_recorded``."""
         return any(hook in holder.options for holder in self._when_recorded)
 
     def bind(self, hook: str, of: Component | None = None, *, recorded: bool = True) -> Call | None:

@@ -1,6 +1,5 @@
 """Launcher of a job, ready to be called; every exception becomes an error that names the launcher."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ from hostcore.plugins.hooks import Hooks
 from hostcore.plugins.installed import Discovered
 from hostcore.plugins.load import Component, load_component
 from hostcore.plugins.resolve import Selected, resolve
-from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.launcher import LaunchContext, LaunchHandle, LaunchPlan, LaunchStatus, LogChunk
 
 
@@ -23,12 +21,7 @@ class Launcher:
 
     def __init__(self, component: Component) -> None:
         self._component = component
-        hooks = Hooks([component], kinds=("launcher",))
-        self._plan = hooks.bind("plan", of=component)
-        self._launch = hooks.bind("launch", of=component)
-        self._poll = hooks.bind("poll", of=component)
-        self._cancel = hooks.bind("cancel", of=component)
-        self._read_logs = hooks.bind("read_logs", of=component)
+        self._hooks = Hooks([component], kinds=("launcher",))
 
     @property
     def sees_run_dir(self) -> bool:
@@ -40,7 +33,7 @@ class Launcher:
 
         :raises HostcoreError: See :meth:`launch`.
         """
-        plan: LaunchPlan = self._guarded("asked for its plan", self._plan, ctx)
+        plan: LaunchPlan = self._call("plan", ctx, done="asked for its plan")
         return plan
 
     def launch(self, ctx: LaunchContext) -> LaunchHandle:
@@ -48,7 +41,7 @@ class Launcher:
 
         :raises HostcoreError: The launcher's own, or one that shows what it raised.
         """
-        handle: LaunchHandle = self._guarded("asked to launch", self._launch, ctx)
+        handle: LaunchHandle = self._call("launch", ctx, done="asked to launch")
         return handle
 
     def poll(self, handle: LaunchHandle) -> LaunchStatus:
@@ -56,7 +49,7 @@ class Launcher:
 
         :raises HostcoreError: When it is unknown.
         """
-        status: LaunchStatus = self._guarded("asked how it goes", self._poll, handle)
+        status: LaunchStatus = self._call("poll", handle, done="asked how it goes")
         return attrs.evolve(status, message=bounded(status.message)) if isinstance(status, LaunchStatus) else status
 
     def cancel(self, handle: LaunchHandle, grace_seconds: float) -> None:
@@ -65,7 +58,7 @@ class Launcher:
         :param grace_seconds: How long the run may take to write a checkpoint.
         :raises HostcoreError: When it cannot be stopped.
         """
-        self._guarded("asked to cancel", self._cancel, handle, grace_seconds)
+        self._call("cancel", handle, grace_seconds, done="asked to cancel")
 
     def read_logs(self, handle: LaunchHandle, since: str = "") -> LogChunk:
         """Return the next output of a launched supervisor.
@@ -73,18 +66,14 @@ class Launcher:
         :param since: The ``next`` of the chunk before; empty for the beginning.
         :raises HostcoreError: When it cannot be read.
         """
-        chunk: LogChunk = self._guarded("asked for its logs", self._read_logs, handle, since)
+        chunk: LogChunk = self._call("read_logs", handle, since, done="asked for its logs")
         return chunk
 
-    def _guarded(self, done: str, call: Callable[..., Any] | None, *arguments: object) -> Any:
+    def _call(self, hook: str, *arguments: object, done: str) -> Any:
+        call = self._hooks.bind(hook, of=self._component)
         assert call is not None  # a launcher without a required method is not loaded
-        ref = self._component.ref
-        try:
-            with guarded(done, ref, code="plugin.launcher", pointer="/launcher"):
-                return call(*arguments)
-        except HostcoreError as error:
-            error.plugin = error.plugin or ref.provenance
-            raise
+        with guarded(done, self._component.ref, code="plugin.launcher", pointer="/launcher"):
+            return call(*arguments)
 
 
 def launcher_of(spec: JobSpec, discovered: Discovered) -> Launcher:

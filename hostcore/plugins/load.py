@@ -173,7 +173,6 @@ def construct(owner: type, settings: Any, selected: Selected) -> Any:
         for one in all_errors(error):
             in_settings = isinstance(one, InvalidSettings)
             one.pointer = f"{selected.pointer}{one.pointer or ''}" if in_settings else one.pointer or selected.named_at
-            one.plugin = one.plugin or ref.provenance
         raise
 
 

@@ -49,7 +49,7 @@ class Trace:
         self._began = clock()
         self._depth = 0
         #: The call whose line is not ended yet.
-        self._unfinished: _Call | None = None
+        self._unfinished: _TracedCall | None = None
         #: What there is no file for yet.
         self._waiting: list[str] = [_HEAD]
         self._file: int | None = None
@@ -100,9 +100,9 @@ class Trace:
         return attrs.evolve(found, function=wrap if found.wrapper else call, plain=False)
 
     @contextmanager
-    def _call(self, hook: str, who: str, given: Mapping[str, Any]) -> "Iterator[_Call]":
+    def _call(self, hook: str, who: str, given: Mapping[str, Any]) -> "Iterator[_TracedCall]":
         shown = ", ".join(f"{name}={summary(value)}" for name, value in given.items() if name not in _NOT_SHOWN)
-        call, began = _Call(), self._clock()
+        call, began = _TracedCall(), self._clock()
         self._write(f"{self._place()}{hook}  {who}{f'  ({shown})' if shown else ''}", begins=call)
         self._depth += 1
         try:
@@ -118,7 +118,7 @@ class Trace:
     def _place(self) -> str:
         return f"{self._clock() - self._began:10.4f} {self._run_state.step:>7}  {'  ' * self._depth}"
 
-    def _write(self, text: str, *, begins: "_Call | None" = None, ends: "_Call | None" = None) -> None:
+    def _write(self, text: str, *, begins: "_TracedCall | None" = None, ends: "_TracedCall | None" = None) -> None:
         if self._unfinished is not None and self._unfinished is not ends:
             text = f"\n{text}"
         self._unfinished = begins
@@ -129,7 +129,7 @@ class Trace:
 
 
 @attrs.define(eq=False)
-class _Call:
+class _TracedCall:
     """A call that has begun."""
 
     outcome: str = ""

@@ -98,17 +98,14 @@ def show_plugin(name: str, *, environment: Path | None, as_json: bool, verbose: 
 
     place = environment_named(environment)
     descriptions = describe_named([name], place)
-    shipped = shipped_reports([one.ref for one in descriptions if one.ref and one.ref.dist], place.discovered)
-    reported = [(one, shipped.by_plugin.get(one.ref) if one.ref else None) for one in descriptions]
+    shipped = shipped_reports([one.ref for one in descriptions if one.ref.dist], place.discovered)
+    reported = [(one, shipped.by_plugin.get(one.ref)) for one in descriptions]
     if as_json:
-        documents = [
-            {**one.as_dict(), "conformance": report.document(one.ref) if one.ref and report else None}
-            for one, report in reported
-        ]
+        documents = [{**one.as_dict(), "conformance": report and report.document(one.ref)} for one, report in reported]
         print_json({"plugins": documents})
     else:
         for one, report in reported:
-            _print_plugin(one.as_dict(), _conformance_lines(one.ref, report) if one.ref else ())
+            _print_plugin(one.as_dict(), _conformance_lines(one.ref, report))
             _warn(one.deprecated)
             for error in one.errors:
                 print_error(error, verbose=verbose)

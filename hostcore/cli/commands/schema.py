@@ -34,4 +34,4 @@ def schema_command(names: tuple[str, ...], *, events: bool, environment: Path | 
     errors = [error for one in descriptions for error in one.errors]
     if errors:
         raise Errors(errors)
-    print_json(file_schema({one.name: (one.kind, one.settings_schema) for one in descriptions}))
+    print_json(file_schema({one.name: (one.ref.kind, one.settings_schema) for one in descriptions}))

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from hostcore.cli.plugin_page import Entry, entries, page, settings_of, takes
-from hostcore.plugins.describe import Question, describe
+from hostcore.plugins.describe import describe
 from hostcore.plugins.installed import discover
 from hostcore.plugins.listing import shipped_reports
 
@@ -57,8 +57,7 @@ def listed(site_here: Any, monkeypatch: pytest.MonkeyPatch) -> list[Entry]:
     wanted = {"oven-reporter/oven", "cold-reporter/cold", "other-hf/hf", "hostcore-trackers/mlflow"}
     wanted |= {f"hostcore-builtin-plugins/{name}" for name in ("terminal", "allow-list")}
     refs = [ref for ref in found.refs if f"{ref.dist}/{ref.name}" in wanted]
-    questions = [Question(kind=ref.kind, name=f"{ref.dist}/{ref.name}") for ref in refs]
-    return entries(describe(questions, job_dir=Path.cwd()), found, shipped_reports(refs, found))
+    return entries(describe(refs, job_dir=Path.cwd()), found, shipped_reports(refs, found))
 
 
 def section(lines: list[str], heading: str) -> list[str]:

@@ -14,6 +14,7 @@ from tests.checkout import EXTENSIONS, ROOT
 ROOMS = (
     "hostcore/events",
     "hostcore/job",
+    "hostcore/plugins",
     "hostcore/runs",
     "hostcore/secrets",
     "toolkit/hostcore_toolkit",
@@ -29,7 +30,7 @@ PRODUCT = (
 #: Names that the contract gives to classes of plugins.
 NAMES_OF_PLUGINS = frozenset({"Settings", "Hyperparams"})
 #: Names that have a second meaning yet, in a room that is not done.
-SHARED = frozenset({"CancelRequest", "Entry", "EventLog", "History", "Kind"})
+SHARED = frozenset({"CancelRequest", "Entry", "EventLog", "History", "Kind", "Launcher"})
 QUESTION = re.compile(r"(What|Whether|How|Where|Who|Whose|Why|When)\b")
 
 Trees = Mapping[Path, ast.Module]

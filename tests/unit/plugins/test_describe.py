@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from hostcore.plugins.describe import DescribeError, Question, describe
+from hostcore.plugins.describe import DescribeError, describe
 from hostcore_builtin_plugins.extras import install_command
 from hostcore_hookspecs import Capabilities
 
@@ -16,21 +16,17 @@ def ask(lab, monkeypatch):
     """Ask about installed plugins in a process that sees the site."""
     monkeypatch.setenv("PYTHONPATH", lab.site.environment["PYTHONPATH"])
 
-    def ask(*questions, **options):
-        return describe(questions, job_dir=lab.job_dir, **options)
+    def ask(*selected, **options):
+        return describe([one.ref for one in selected], job_dir=lab.job_dir, **options)
 
     return ask
-
-
-def _question(selected):
-    return Question(kind=selected.ref.kind, name=selected.ref.name)
 
 
 def test_a_plugin_is_described_without_being_imported_here(lab, ask):
     source = lab.trainer("CAPABILITIES = Capabilities(accumulate=True)").replace(
         "class Mine:", 'class Mine:\n    """Learns things.\n\n    In detail.\n    """\n'
     )
-    (found,) = ask(_question(lab.install("trainer", source)))
+    (found,) = ask(lab.install("trainer", source))
     assert found.errors == ()
     assert found.ref.provenance == "mine-1 (dist-1 1.0)"
     assert found.doc == "Learns things."
@@ -42,13 +38,13 @@ def test_a_plugin_is_described_without_being_imported_here(lab, ask):
 
 def test_wrappers_are_told_apart(lab, ask):
     source = lab.component("def on_train_end(self): ...\n@hookimpl(wrapper=True)\ndef train_step(self): yield")
-    (found,) = ask(_question(lab.install("callback", source)))
+    (found,) = ask(lab.install("callback", source))
     assert (found.hooks, found.wraps) == (("on_train_end",), ("train_step",))
 
 
 def test_settings_are_described_as_json_schema(lab, ask):
     source = lab.trainer("@attrs.frozen\nclass Hyperparams:\n    lr: float\n")
-    (found,) = ask(_question(lab.install("trainer", source)))
+    (found,) = ask(lab.install("trainer", source))
     assert found.settings_schema["properties"]["lr"]["type"] == "number"
     assert found.settings_schema["required"] == ["lr"]
 
@@ -64,7 +60,7 @@ deprecated.ARGUMENTS = {argument: going}
 
 def test_deprecated_names_are_part_of_a_description_which_is_json(lab, ask):
     source = lab.component("def on_stop_requested(self, requested_by): pass") + DEPRECATES
-    (found,) = ask(_question(lab.install("callback", source)))
+    (found,) = ask(lab.install("callback", source))
     document = json.loads(json.dumps(found.as_dict()))
     assert document["errors"] == []
     assert document["hooks"] == ["on_stop_requested"]
@@ -74,12 +70,13 @@ def test_deprecated_names_are_part_of_a_description_which_is_json(lab, ask):
 def test_everything_that_is_wrong_comes_back_with_codes_and_tracebacks(lab, ask):
     bomb = lab.install("trainer", "raise ValueError('boom')")
     wrong = lab.install("trainer", lab.trainer(configure=None, train_step="def train_step(self, x): ..."))
-    first, second, third = ask(_question(bomb), _question(wrong), Question(kind="trainer", name="nope"))
+    gone = lab.select("trainer", "nope:Trainer")
+    first, second, third = ask(bomb, wrong, gone)
     (error,) = first.errors
     assert error.code == "plugin.import"
     assert error.traceback.rstrip().endswith("ValueError: boom")
     assert {error.code for error in second.errors} == {"plugin.signature", "plugin.missing_methods"}
-    assert [error.code for error in third.errors] == ["plugin.unknown"]
+    assert [error.code for error in third.errors] == ["plugin.import"]
 
 
 @pytest.mark.parametrize(
@@ -94,12 +91,12 @@ def test_everything_that_is_wrong_comes_back_with_codes_and_tracebacks(lab, ask)
     ],
 )
 def test_what_a_plugin_does_to_the_process_does_not_corrupt_the_answer(lab, ask, noise):
-    (found,) = ask(_question(lab.install("trainer", noise + "\n" + lab.trainer())))
+    (found,) = ask(lab.install("trainer", noise + "\n" + lab.trainer()))
     assert found.errors == ()
 
 
 def test_a_plugin_that_asks_for_input_gets_none(lab, ask):
-    (found,) = ask(_question(lab.install("trainer", "input()")))
+    (found,) = ask(lab.install("trainer", "input()"))
     assert "EOFError" in found.errors[0].message
 
 
@@ -113,7 +110,7 @@ def test_a_plugin_that_asks_for_input_gets_none(lab, ask):
 )
 def test_a_plugin_that_kills_the_process_is_an_error_of_its_own_alone(lab, ask, death, says):
     killer, fine = lab.install("trainer", death), lab.install("trainer", lab.trainer())
-    first, second = ask(_question(killer), _question(fine))
+    first, second = ask(killer, fine)
     (error,) = first.errors
     assert error.code == "plugin.crashed"
     assert says in error.message
@@ -122,20 +119,20 @@ def test_a_plugin_that_kills_the_process_is_an_error_of_its_own_alone(lab, ask, 
 
 def test_a_plugin_that_never_finishes_importing_is_an_error(lab, ask):
     selected = lab.install("trainer", "import threading\nthreading.Event().wait()")
-    (found,) = ask(_question(selected), timeout_seconds=3)
+    (found,) = ask(selected, timeout_seconds=3)
     assert found.errors[0].code == "plugin.timeout"
 
 
-def test_an_interpreter_that_does_not_exist_is_told(ask):
+def test_an_interpreter_that_does_not_exist_is_told(lab, ask):
     with pytest.raises(DescribeError, match="/no/such/python cannot be started"):
-        ask(Question(kind="trainer", name="x"), python="/no/such/python")
+        ask(lab.select("trainer", "x:T"), python="/no/such/python")
 
 
-def test_an_interpreter_without_hostcore_is_told(ask, tmp_path, monkeypatch):
+def test_an_interpreter_without_hostcore_is_told(lab, ask, tmp_path, monkeypatch):
     monkeypatch.delenv("PYTHONPATH")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "bare")], check=True)
     with pytest.raises(DescribeError) as raised:
-        ask(Question(kind="trainer", name="x"), python=str(tmp_path / "bare/bin/python"))
+        ask(lab.select("trainer", "x:T"), python=str(tmp_path / "bare/bin/python"))
     assert "has no usable hostcore" in raised.value.message
     assert raised.value.hint == install_command(python=str(tmp_path / "bare/bin/python"))
 
@@ -143,5 +140,5 @@ def test_an_interpreter_without_hostcore_is_told(ask, tmp_path, monkeypatch):
 def test_a_module_of_the_working_directory_does_not_shadow_the_hosts(lab, ask, tmp_path, monkeypatch):
     (tmp_path / "attrs.py").write_text("raise SystemExit('shadowed')")
     monkeypatch.chdir(tmp_path)
-    (found,) = ask(_question(lab.install("trainer", lab.trainer())))
+    (found,) = ask(lab.install("trainer", lab.trainer()))
     assert found.errors == ()

@@ -13,6 +13,7 @@ from fastapi.testclient import TestClient
 from hostcore.job.structure import structure
 from hostcore.plugins.describe import Description
 from hostcore.supervisor.operator_file import OperatorFile
+from hostcore_hookspecs.plan import PluginRef
 from hostcore_service.app import make_app
 from hostcore_service.settings import Settings
 from hostcore_service.train import router
@@ -40,7 +41,9 @@ def client(kubernetes: Any, site_here: Any, tmp_path: Path, monkeypatch: pytest.
         "http": {"requests_per_minute": 0},
     }
     app = make_app(Settings(operator=structure(OperatorFile, document, base_dir=tmp_path), runs=runs))
-    app.state.trainers = Trainers(lambda questions, _: [Description(kind=one.kind, name=one.name) for one in questions])
+    app.state.trainers = Trainers(
+        lambda name, _: Description(ref=PluginRef(kind="trainer", name=name, value="tiny:Trainer"))
+    )
     with TestClient(app, "http://127.0.0.1", raise_server_exceptions=False) as connected:
         yield connected
 

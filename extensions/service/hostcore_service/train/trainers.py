@@ -3,7 +3,7 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -11,7 +11,9 @@ from typing import Final
 from anyio import CapacityLimiter, to_thread
 
 from hostcore.job.names import canonical_plugin
-from hostcore.plugins.describe import Description, Question, describe
+from hostcore.plugins.describe import Description, describe
+from hostcore.plugins.installed import discover
+from hostcore.plugins.resolve import resolve
 from hostcore_hookspecs.errors import HostcoreError
 
 LOG: Final = logging.getLogger("hostcore_service")
@@ -20,17 +22,20 @@ _PATIENCE_SECONDS: Final = 60.0
 #: One that cannot be asked is not asked again for so long.
 _AGAIN_SECONDS: Final = 60.0
 
-Ask = Callable[[Sequence[Question], Path], Sequence[Description]]
+#: Describes a trainer, by its name and the folder that import paths start at.
+Ask = Callable[[str, Path], Description]
 
 
-def _ask(questions: Sequence[Question], job_dir: Path) -> Sequence[Description]:
-    return describe(questions, job_dir=job_dir, timeout_seconds=_PATIENCE_SECONDS)
+def _ask(name: str, job_dir: Path) -> Description:
+    ref = resolve(name, "trainer", discover(), job_dir=job_dir)
+    (description,) = describe([ref], job_dir=job_dir, timeout_seconds=_PATIENCE_SECONDS)
+    return description
 
 
 class Trainers:
     """Which hyperparameters trainers take.
 
-    :param ask: Describes plugins.
+    :param ask: Describes a trainer.
     """
 
     def __init__(self, ask: Ask = _ask) -> None:
@@ -58,7 +63,7 @@ class Trainers:
         with self._asking:
             if name not in self._names and not self._is_to_be_left_alone(name):
                 try:
-                    (description,) = self._ask([Question(kind="trainer", name=name)], job_dir)
+                    description = self._ask(name, job_dir)
                 except HostcoreError as error:
                     LOG.warning("the trainer %s cannot be asked what it takes: %s", name, error.message)
                     self._not_before[name] = time.monotonic() + _AGAIN_SECONDS

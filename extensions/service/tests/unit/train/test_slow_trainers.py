@@ -9,6 +9,7 @@ from fastapi.testclient import TestClient
 from waiting import wait_until
 
 from hostcore.plugins.describe import Description
+from hostcore_hookspecs.plan import PluginRef
 from hostcore_service.app import make_app
 from hostcore_service.train.trainers import Trainers
 
@@ -21,10 +22,10 @@ def test_other_requests_are_answered_while_a_trainer_is_asked(service_here: Call
     asked: list[str] = []
     done = threading.Event()
 
-    def ask(questions: Any, job_dir: Any) -> list[Description]:
-        asked.extend(one.name for one in questions)
+    def ask(name: str, _: Any) -> Description:
+        asked.append(name)
         done.wait()
-        return [Description(kind=one.kind, name=one.name) for one in questions]
+        return Description(ref=PluginRef(kind="trainer", name=name, value="tiny:Trainer"))
 
     app.state.trainers = Trainers(ask)
     turns = app.state.trainers.turns.statistics
@@ -57,9 +58,9 @@ def test_a_trainer_is_asked_once_however_its_distribution_is_spelled(service_her
     app = make_app(service_here(launcher="stuck"))
     asked: list[str] = []
 
-    def ask(questions: Any, job_dir: Any) -> list[Description]:
-        asked.extend(one.name for one in questions)
-        return [Description(kind=one.kind, name=one.name) for one in questions]
+    def ask(name: str, _: Any) -> Description:
+        asked.append(name)
+        return Description(ref=PluginRef(kind="trainer", name=name, value="tiny:Trainer"))
 
     app.state.trainers = Trainers(ask)
     with TestClient(app, base_url="http://127.0.0.1") as client:

@@ -11,6 +11,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from hostcore.plugins.describe import Description
+from hostcore_hookspecs.plan import PluginRef
 from hostcore_service.app import make_app
 from hostcore_service.train.router import EXAMPLE
 from hostcore_service.train.trainers import Trainers
@@ -35,9 +36,9 @@ def connect(service_here: Any) -> Iterator[Connect]:
         sections.setdefault("launcher", "stuck")
         app = make_app(service_here(token=TOKEN, **sections))
         app.state.trainers = Trainers(
-            lambda questions, _: [
-                Description(kind=one.kind, name=one.name, settings_schema=schema) for one in questions
-            ]
+            lambda name, _: Description(
+                ref=PluginRef(kind="trainer", name=name, value="tiny:Trainer"), settings_schema=schema
+            )
         )
         client = TestClient(app, headers={"X-TRAINER-TOKEN": TOKEN}, raise_server_exceptions=False)
         clients.append(client)
