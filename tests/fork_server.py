@@ -2,11 +2,12 @@
 
 Most tests of a command are about what it does, and pay seconds for imports that are always the same. ``hostcore(...)``
 gives a ``subprocess.Popen`` whose process is a fork of the server: with its own number, session, working directory,
-environment, streams and exit code. The first three workers that the command starts, or processes in which it makes
-checks, are forks as well, and children of the command. The runs that ``hostcore sweep`` starts are forks of the server.
-All further processes are started as everywhere else. ``popen`` and ``run`` do the same for other programs in Python:
-``python -m module``, ``python -c code``, ``python script.py``. The first three ranks of an agent of torchrun
-(``python -m torch.distributed.run``) are forks, too, with workers of their own.
+environment, streams and exit code. ``popen`` and ``run`` do the same for other programs in Python:
+``python -m module``, ``python -c code``, ``python script.py``.
+
+What such a command starts in Python by ``subprocess`` (workers, checks, runs of a sweep, ranks of an agent of torchrun)
+are forks as well, and its children: beside it there is a process that was forked before it began, its template, which
+forks siblings of itself. ``forked_children`` gives such a template to a test that starts processes itself.
 
 What such a process cannot show is how an interpreter starts. A command whose environment says something about that
 (``PYTHONHASHSEED``, ``LD_PRELOAD``, …) is therefore started as everywhere else, and so is every
@@ -25,6 +26,7 @@ import inspect
 import io
 import json
 import os
+import platform
 import random
 import runpy
 import select
@@ -36,11 +38,10 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 from command_line import COMMAND
 
@@ -117,17 +118,20 @@ PRELOADED = (
     "uvicorn.loops.asyncio",
     "uvicorn.protocols.http.h11_impl",
 )
-#: Commands and modules that start workers.
-WITH_WORKER = ("evaluate", "hostcore_service.container", "hostcore.entrypoint", "resume", "run", "sweep", "validate")
-#: By what starts processes that are spare ones before: the module in which it does, and how their command begins.
-WORKERS = ("hostcore.supervisor.workers.spawn", ["-P", "-m", "hostcore.worker"])
-CHECKS = ("hostcore_conformance.process.parent", ["-u", "-P", "-m", "hostcore_conformance.process.child"])
-#: Commands that start others, and the modules in which they do.
-STARTING = {"sweep": "hostcore_sweeps.trial_runs"}
-#: The module of an agent of torchrun.
-AGENT = "torch.distributed.run"
-#: Workers or ranks that are forked before a command begins. Later it is too late: the command has threads, and a state.
-SPARE_PROCESSES = 3
+#: The module of a worker; its contract is the argument behind it.
+WORKER = "hostcore.worker"
+#: The module of an agent of torchrun, and that in which it starts ranks.
+AGENT, RANKS = (
+    "torch.distributed.run",
+    "torch.distributed.elastic.multiprocessing.subprocess_handler.subprocess_handler",
+)
+#: The module of a keeper of ``hostcore_engines``, and a variable of what it keeps. It takes all children for ranks.
+KEEPER, KEPT = "hostcore_engines.keeper", "HOSTCORE_LAUNCH_FOLDER"
+#: Commands and modules that start processes in Python.
+STARTING = (
+    *("check", "evaluate", "hostcore_service.container", "hostcore.entrypoint", "resume", "run", "sweep", "validate"),
+    AGENT,
+)
 #: Beginnings of variables that are read when an interpreter or a library starts.
 READ_AT_START = (
     *("COVERAGE_", "LANG", "LC_", "LD_", "MALLOC_", "PYTHON"),
@@ -142,6 +146,10 @@ HANDLED = (
 RUN_AT_START = ("sitecustomize.py", "usercustomize.py")
 #: Of ``madvise`` (Linux 6.1): move what is there into huge pages now.
 MADV_COLLAPSE = 25
+#: Of ``clone``: the new process is a child of this one's parent.
+CLONE_PARENT = 0x8000
+#: The system call by machine.
+CLONE = {"x86_64": 56, "aarch64": 220}
 #: Descriptors below it are those of a process, above are copies on their way to it.
 HIGH = 512
 
@@ -174,8 +182,7 @@ def popen(
     :param options: Of ``subprocess.Popen``.
     """
     words = [os.fspath(word) for word in command]
-    is_known = words[0] == COMMAND or (words[0] == sys.executable and _can_be_fork(words[1:]))
-    if sys.platform != "linux" or not is_known or not _is_like_here(options.get("env") or os.environ):
+    if not _can_be_fork(words, options.get("env")):
         return subprocess.Popen(words, **options)
     return _ForkOfServer(words, tuple(imported), **options)
 
@@ -197,7 +204,38 @@ def run(
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 
-def _can_be_fork(arguments: Sequence[str]) -> bool:
+@contextmanager
+def forked_children(module: str, *imported: str) -> Iterator[None]:
+    """Fork the processes ``python -m module`` that this one starts meanwhile; they are its children.
+
+    :param imported: What they find imported. They are forks of a process that takes as long to start as these take to
+        import: for tests that start several.
+    """
+    if sys.platform != "linux":
+        yield
+        return
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        command = [sys.executable, __file__, "--template", str(theirs.fileno()), *imported]
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        template = subprocess.Popen(command, env=environment, pass_fds=[theirs.fileno()])
+    before = subprocess.Popen
+    _ChildOfHere.forking = _Template(ours, module)
+    subprocess.Popen = _ChildOfHere  # type: ignore[misc]
+    try:
+        yield
+    finally:
+        subprocess.Popen = before  # type: ignore[misc]
+        ours.close()
+        template.wait()
+
+
+def _can_be_fork(command: Sequence[str], environment: Mapping[str, str] | None) -> bool:
+    is_known = command[0] == COMMAND or (command[0] == sys.executable and _has_known_options(command[1:]))
+    return sys.platform == "linux" and is_known and _is_like_here(environment or os.environ)
+
+
+def _has_known_options(arguments: Sequence[str]) -> bool:
     """Whether of the interpreter's options only ``-u`` and then ``-P`` come before ``-m``, ``-c`` or the script."""
     for option in ("-u", "-P"):
         if arguments and arguments[0] == option:
@@ -234,15 +272,8 @@ class _ForkOfServer(subprocess.Popen):  # type: ignore[type-arg]
         asked = _asked(self, given)
         self._ended, theirs = os.pipe()
         try:
-            self.pid = _server(self._imported).fork(
-                list(self.args),  # type: ignore[arg-type]
-                cwd=asked["cwd"],
-                env=dict(os.environ if asked["env"] is None else asked["env"]),
-                new_session=asked["start_new_session"],
-                streams=[asked["p2cread"], asked["c2pwrite"], asked["errwrite"]],
-                ended=theirs,
-                passed=asked["pass_fds"],
-            )
+            question, descriptors = _question(asked)
+            self.pid = _server(self._imported).fork(question, [theirs, *descriptors])
         finally:
             os.close(theirs)
             self._close_pipe_fds(*(asked[name] for name in _PIPES))  # type: ignore[attr-defined]
@@ -269,12 +300,70 @@ class _ForkOfServer(subprocess.Popen):  # type: ignore[type-arg]
         return self.returncode
 
 
+class _Template:
+    """A child of this process that forks siblings of itself: children of this process that become what it starts.
+
+    :param module: The only one that is started so; None: whatever can be.
+    """
+
+    def __init__(self, line: socket.socket, module: str | None = None) -> None:
+        self._line = line
+        self._module = module
+        self._lock = threading.Lock()
+        self._parent = os.getpid()
+
+    def fork(self, question: Mapping[str, Any], descriptors: list[int]) -> int | None:
+        """Fork a process that becomes the command; its number. None: it is to be started as everywhere else."""
+        if os.getpid() != self._parent or self._module not in (None, *question["command"]):
+            return None
+        with self._lock, suppress(ConnectionError):  # the template was killed
+            _send(self._line, question, descriptors)
+            return int(self._line.recv(64) or 0) or None
+        return None
+
+
+class _Itself:
+    """In place of a template: a process without threads, and next to no state, forks itself."""
+
+    def fork(self, question: Mapping[str, Any], descriptors: list[int]) -> int:
+        """Fork a process that becomes the command; its number."""
+        pid = os.fork()
+        if pid == 0:
+            _end(functools.partial(_be, question, descriptors))
+        return pid
+
+
+class _ChildOfHere(subprocess.Popen):  # type: ignore[type-arg]
+    """A child of this process: a fork where that can be, of what is ``forking``."""
+
+    forking: ClassVar[_Template | _Itself]
+
+    def _execute_child(self, *given: Any) -> None:
+        asked = _asked(self, given)
+        words, cwd = asked["args"], asked["cwd"]
+        is_plain = isinstance(words, list | tuple) and not (asked["shell"] or asked["preexec_fn"])
+        pid = None
+        if is_plain and (cwd is None or Path(cwd).is_dir()):
+            question, descriptors = _question(asked)
+            if _can_be_fork(question["command"], question["env"]):
+                pid = self.forking.fork(question, descriptors)
+        if pid is None:
+            super()._execute_child(*given)  # type: ignore[misc]
+            return
+        self._close_pipe_fds(*(asked[name] for name in _PIPES))  # type: ignore[attr-defined]
+        self.pid = pid
+        self._child_created = True
+
+
 _PIPES = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
+
+
+_START = subprocess.Popen._execute_child  # type: ignore[attr-defined]
 
 
 def _asked(process: subprocess.Popen[Any], given: Sequence[Any]) -> Mapping[str, Any]:
     """The arguments of ``Popen._execute_child`` by name; their order is another one from version to version."""
-    return inspect.signature(subprocess.Popen._execute_child).bind(process, *given).arguments  # type: ignore[attr-defined]
+    return inspect.signature(_START).bind(process, *given).arguments
 
 
 class _Server:
@@ -284,29 +373,31 @@ class _Server:
         self._line = _connect(imported)
         self._lock = threading.Lock()
 
-    def fork(
-        self,
-        command: list[str],
-        *,
-        cwd: str | None,
-        env: dict[str, str],
-        new_session: bool,
-        streams: Sequence[int],
-        ended: int,
-        passed: Sequence[int],
-    ) -> int:
+    def fork(self, question: Mapping[str, Any], descriptors: Sequence[int]) -> int:
         """Fork a process that becomes the command; its number."""
-        streams = [standard if stream == -1 else stream for standard, stream in enumerate(streams)]
-        say = {
-            "command": command,
-            "cwd": os.fspath(cwd or Path.cwd()),
-            "env": env,
-            "new_session": new_session,
-            "passed": list(passed),
-        }
         with self._lock:
-            _send(self._line, say, [ended, *streams, *passed])
+            _send(self._line, question, descriptors)
             return int(self._line.recv(64))
+
+
+def _question(asked: Mapping[str, Any]) -> tuple[dict[str, Any], list[int]]:
+    """What a fork is to be, and the descriptors that it is to have: its streams, and those that are passed.
+
+    :param asked: See :func:`_asked`.
+    """
+    streams = [asked[name] for name in ("p2cread", "c2pwrite", "errwrite")]
+    question = {
+        "command": [os.fspath(word) for word in asked["args"]],
+        "cwd": os.fspath(asked["cwd"] or Path.cwd()),
+        "env": dict(os.environ if asked["env"] is None else asked["env"]),
+        "new_session": asked["start_new_session"],
+        "passed": list(asked["pass_fds"]),
+        "blocked": [int(number) for number in signal.pthread_sigmask(signal.SIG_BLOCK, [])],
+    }
+    return question, [
+        *(standard if stream == -1 else stream for standard, stream in enumerate(streams)),
+        *asked["pass_fds"],
+    ]
 
 
 @functools.cache
@@ -344,6 +435,8 @@ def _connect(imported: tuple[str, ...]) -> socket.socket:
 
 #: Where the server listens, in itself and its forks, whose environment need not be that of the tests.
 _listening: list[bytes] = []
+#: What a server was asked to import beside PRELOADED, in itself and its forks.
+_frameworks: list[str] = []
 #: So that they are not collected, and warned of, while they run.
 _started: list[subprocess.Popen[bytes]] = []
 
@@ -383,15 +476,12 @@ def _serve(listener: socket.socket, imported: Sequence[str]) -> Callable[[], obj
     :return: In a fork: what it is to do. The server itself never returns.
     """
     _listening.append(listener.getsockname())
+    _frameworks.extend(imported)
     for module in (*PRELOADED, *imported):
         # An extension may not be installed, as on a machine that is lent for `tests/gpu`.
         if module in imported or importlib.util.find_spec(module.partition(".")[0]):
             importlib.import_module(module)
-    gc.collect()
-    gc.freeze()  # a collection in a fork would copy every page
-    _move_to_huge_pages()
-    for finalizer in list(weakref.finalize._registry):  # type: ignore[attr-defined]
-        finalizer.atexit = False  # as the end of a fork would
+    _prepare_to_fork()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's is for the tests
     signal.signal(signal.SIGCHLD, lambda *_: None)
     woken, wake = os.pipe()
@@ -434,6 +524,15 @@ def _serve(listener: socket.socket, imported: Sequence[str]) -> Callable[[], obj
             os._exit(0)
 
 
+def _prepare_to_fork() -> None:
+    """Keep forks from touching what was imported, which would copy its pages."""
+    gc.collect()
+    gc.freeze()
+    _move_to_huge_pages()
+    weakref.finalize._registry.clear()  # type: ignore[attr-defined]
+    importlib.invalidate_caches()  # once: a fork looks at the times of folders, as every process
+
+
 def _move_to_huge_pages() -> None:
     """Have the imported lie in huge pages, where the kernel can do that.
 
@@ -455,26 +554,40 @@ def _become_command(question: Mapping[str, Any], descriptors: list[int]) -> Call
     return _act_as(question["command"])
 
 
+def _be(question: Mapping[str, Any], descriptors: list[int]) -> object:
+    """Become a command, and do what it does."""
+    _become(question, descriptors)
+    return _act_as(question["command"])()
+
+
 def _act_as(command: list[str]) -> Callable[[], object]:
     """What a process does that has become a command."""
     program, *arguments = command
-    be_spare = None
-    if AGENT in arguments:
-        be_spare = _keep_spare_ranks()
-    elif set(arguments) & set(WITH_WORKER) and not {"-h", "--help", "--in-process"} & set(arguments):
-        be_spare = _keep_spare_children(*WORKERS)
-    elif "check" in arguments:
-        be_spare = _keep_spare_children(*CHECKS)
-    if be_spare is not None:
-        return be_spare
-    for module in (STARTING[word] for word in arguments if word in STARTING):
-        importlib.import_module(module).subprocess = SimpleNamespace(Popen=popen)
+    asks_only = {"-h", "--help", "--in-process"} & set(arguments)
+    if KEEPER in arguments:
+        _ChildOfHere.forking = _Itself()
+        subprocess.Popen = _ChildOfHere  # type: ignore[misc]
+    elif (set(arguments) & set(STARTING) and not asks_only and KEPT not in os.environ) or _has_processes(arguments):
+        _ChildOfHere.forking = _fork_template()
+        subprocess.Popen = _ChildOfHere  # type: ignore[misc]
+        if AGENT in arguments:
+            importlib.import_module(RANKS).Popen = _ChildOfHere  # type: ignore[attr-defined]
     if program != COMMAND:
         return _program(arguments)
     from hostcore.cli import main
 
     sys.path.insert(0, str(Path(COMMAND).parent))  # as of every script
     return main
+
+
+def _has_processes(arguments: list[str]) -> bool:
+    """Whether this is a worker of a large framework whose job asks for processes that transform batches."""
+    if WORKER not in arguments or not _frameworks:
+        return False
+    with suppress(OSError, LookupError, ValueError):  # a test's contract may be any
+        contract = json.loads(Path(arguments[arguments.index(WORKER) + 1]).read_text())
+        return '"workers"' in Path(contract["job_spec_path"]).read_text()
+    return False
 
 
 def _program(arguments: list[str]) -> Callable[[], None]:
@@ -507,6 +620,7 @@ def _become(question: Mapping[str, Any], descriptors: list[int]) -> None:
     for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.pthread_sigmask(signal.SIG_SETMASK, question["blocked"])
     if question["new_session"]:
         os.setsid()
     high = [os.dup(descriptor) for descriptor in descriptors]
@@ -531,7 +645,6 @@ def _become(question: Mapping[str, Any], descriptors: list[int]) -> None:
     sys.dont_write_bytecode = bool(question["env"].get("PYTHONDONTWRITEBYTECODE"))
     sys.argv = list(question["command"])
     sys.path[:] = [*filter(None, question["env"].get("PYTHONPATH", "").split(os.pathsep)), *_PATH]
-    importlib.invalidate_caches()
 
 
 def _output(descriptor: int, errors: str, *, is_buffered: bool) -> io.TextIOWrapper:
@@ -546,108 +659,53 @@ def _output(descriptor: int, errors: str, *, is_buffered: bool) -> io.TextIOWrap
 _PATH = sys.path[1:]
 
 
-def _keep_spare_children(module: str, beginning: list[str]) -> Callable[[], object] | None:
-    """Fork processes that become the first workers of this one, or make its checks.
-
-    :param module: Where it starts them.
-    :param beginning: How the arguments of their interpreter begin.
-    :return: In such a fork: what it is to do. None: this is the command, whose children they will be.
-    """
-    starting = importlib.import_module(module)
-    found = _fork_spares(lambda command: command[: len(beginning) + 1] == [sys.executable, *beginning])
-    if isinstance(found, _InSpare):
-        return found.act
-    streams = {name: getattr(subprocess, name) for name in ("DEVNULL", "PIPE", "STDOUT")}
-    starting.subprocess = SimpleNamespace(Popen=found, **streams)  # type: ignore[attr-defined]
-    return None
+def _fork_template() -> _Template:
+    """Fork the template of this process, as long as it has no threads, and no state of a command."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    if os.fork() == 0:
+        ours.close()
+        _end(functools.partial(_be_template, theirs))
+    theirs.close()
+    return _Template(ours)
 
 
-def _keep_spare_ranks() -> Callable[[], object] | None:
-    """Fork processes that become the first ranks of this agent of torchrun; see ``_keep_spare_children``."""
-    from torch.distributed.elastic.multiprocessing.subprocess_handler import subprocess_handler
-
-    found = _fork_spares(lambda command: command[0] in (COMMAND, sys.executable))
-    if isinstance(found, _InSpare):
-        return found.act
-    subprocess_handler.Popen = found
-    return None
+def _be_template(line: socket.socket) -> object:
+    """Fork siblings, and in such a sibling do what it is to do."""
+    return _fork_siblings(line)()
 
 
-class _InSpare:
-    """This process is a spare one, and knows now what it is to do."""
-
-    def __init__(self, act: Callable[[], object]) -> None:
-        self.act = act
-
-
-def _fork_spares(is_known: Callable[[list[str]], bool]) -> _InSpare | Callable[..., subprocess.Popen[Any]]:
-    """Fork spare processes.
-
-    :return: In such a fork: what it is to do. Else what starts processes: a spare one becomes a command that is known.
-    """
-    spare: list[tuple[int, socket.socket]] = []
-    for _ in range(SPARE_PROCESSES):
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        pid = os.fork()
-        if pid == 0:
-            for line in (ours, *(line for _, line in spare)):
-                line.close()
-            return _InSpare(_wait_to_be_needed(theirs))
-        theirs.close()
-        spare.append((pid, ours))
-
-    def popen(args: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
-        command = list(args)
-        if spare and is_known(command) and _is_like_here(options["env"]):
-            with suppress(ConnectionError):  # it was killed
-                return _SpareProcess(*spare.pop(0), command, **options)
-        return subprocess.Popen(command, **options)
-
-    return popen
-
-
-class _SpareProcess(subprocess.Popen):  # type: ignore[type-arg]
-    """The fork that was kept for this, and is a child like every other."""
-
-    def __init__(self, pid: int, line: socket.socket, command: list[str], **options: Any) -> None:
-        self._kept = pid, line
-        super().__init__(command, **options)
-
-    def _execute_child(self, *given: Any) -> None:
-        asked = _asked(self, given)
-        pid, line = self._kept
-        say = {
-            "command": list(self.args),
-            "cwd": str(Path.cwd()),
-            "env": dict(asked["env"]),
-            "new_session": asked["start_new_session"],
-            "passed": list(asked["pass_fds"]),
-        }
-        streams = [asked["p2cread"], asked["c2pwrite"], asked["errwrite"]]
-        streams = [standard if stream == -1 else stream for standard, stream in enumerate(streams)]
-        with line:
-            try:
-                _send(line, say, [*streams, *asked["pass_fds"]])
-                line.recv(1)  # it has its session
-            finally:
-                self._close_pipe_fds(*(asked[name] for name in _PIPES))  # type: ignore[attr-defined]
-        self.pid = pid
-        self._child_created = True
-
-
-def _wait_to_be_needed(line: socket.socket) -> Callable[[], object]:
+def _fork_siblings(line: socket.socket) -> Callable[[], object]:
+    """Fork a sibling for each question, until the parent is gone; in such a sibling: what it is to do."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's is for the command
     os.chdir("/")  # a test that kills the processes of a folder means those that work there
-    asked = _receive(line)
-    if asked is None:  # the command has come to its end without
-        os._exit(0)
-    question, descriptors = asked
-    told = os.dup2(line.fileno(), HIGH + 200, inheritable=False)
-    line.detach()
-    _become(question, descriptors)
-    os.write(told, b"!")
-    os.close(told)
-    return _act_as(question["command"])
+    while (asked := _receive(line)) is not None:
+        question, descriptors = asked
+        pid = _clone()
+        if pid == 0:
+            told = os.dup2(line.fileno(), HIGH + 200, inheritable=False)
+            line.detach()
+            _become(question, descriptors)
+            os.write(told, str(os.getpid()).encode())  # now that it has its session
+            os.close(told)
+            return _act_as(question["command"])
+        for descriptor in descriptors:
+            os.close(descriptor)
+        if pid < 0:
+            line.send(b"")
+    os._exit(0)
+
+
+def _clone() -> int:
+    """Fork a child of this process's parent, as ``os.fork`` forks one of this process."""
+    python = ctypes.pythonapi
+    python.PyOS_BeforeFork()
+    number, flags = CLONE[platform.machine()], CLONE_PARENT | signal.SIGCHLD
+    pid = python.syscall(*map(ctypes.c_long, (number, flags, 0, 0, 0, 0)))
+    if pid == 0:
+        python.PyOS_AfterFork_Child()
+    else:
+        python.PyOS_AfterFork_Parent()
+    return int(pid)
 
 
 def _end(act: Callable[[], object]) -> NoReturn:
@@ -685,5 +743,15 @@ def _end(act: Callable[[], object]) -> NoReturn:
         os._exit((code or 0) & 0xFF if isinstance(code, int | None) else 1)
 
 
+def _main(arguments: Sequence[str]) -> Callable[[], object]:
+    """Be a server, or with ``--template`` a template of the process that has started this one."""
+    if arguments[0] != "--template":
+        return _serve(socket.socket(fileno=int(arguments[0])), arguments[1:])
+    for module in arguments[2:]:
+        importlib.import_module(module)
+    _prepare_to_fork()
+    return _fork_siblings(socket.socket(fileno=int(arguments[1])))
+
+
 if __name__ == "__main__":
-    _end(_serve(socket.socket(fileno=int(sys.argv[1])), sys.argv[2:]))
+    _end(_main(sys.argv[1:]))
