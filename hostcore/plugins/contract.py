@@ -126,7 +126,7 @@ class _MethodReader:
 
     @functools.cached_property
     def declared(self) -> Mapping[str, Any]:
-        """All attributes as they are written, without calling any ``__getattr__``, property or descriptor."""
+        """Return all attributes as they are written, without calling any ``__getattr__``, property or descriptor."""
         declared: dict[str, Any] = {}
         for layer in reversed(self.owner.__mro__[:-1]):
             declared.update(vars(layer))

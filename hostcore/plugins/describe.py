@@ -37,7 +37,7 @@ _LONGEST_TAIL = 400
 
 @attrs.frozen(kw_only=True)
 class Description:
-    """A plugin, as the worker's interpreter sees it."""
+    """A plugin in the worker's interpreter: its settings, hooks and errors."""
 
     ref: PluginRef
     #: The first paragraph of the class's docstring.
@@ -65,7 +65,7 @@ class Description:
 
 
 class DescribeError(HostcoreError):
-    """The other interpreter cannot be asked at all; its plugins stay unchecked."""
+    """The other interpreter cannot be started, or has no hostcore; its plugins stay unchecked."""
 
     code = "describe"
 
@@ -141,7 +141,7 @@ def _no_answer(output: str, code: int, names: str, python: str) -> HostcoreError
 
 
 def main() -> None:
-    """Answer the questions on standard input, and end the process."""
+    """Describe the plugins that standard input names, and end the process."""
     handle(signal.SIGINT, interrupt)  # what else raises KeyboardInterrupt is a plugin
     request = json.loads(sys.stdin.readline())
     job_dir = Path(request["job_dir"])

@@ -33,7 +33,7 @@ def by_keyword(
     passes: Sequence[str],
     defaults: Mapping[str, Any] = MappingProxyType({}),
 ) -> Callable[..., Any]:
-    """A function of the arguments ``takes`` that calls the target with those of ``passes``, as keywords.
+    """Return a function of the arguments ``takes`` that calls the target with those of ``passes``, as keywords.
 
     :param defaults: Of those of ``takes`` that need not be given; they are the last.
     """
@@ -42,7 +42,7 @@ def by_keyword(
 
 
 def generator_by_keyword(target: Callable[..., Any], takes: Sequence[str], passes: Sequence[str]) -> Callable[..., Any]:
-    """The same for a target that returns a generator; the result is a generator function, as pluggy demands."""
+    """Return the same for a target that returns a generator: a generator function, as pluggy demands."""
     return _compiled(f"lambda {', '.join(takes)}: (yield from _target({_keywords(passes)}))", target)
 
 
@@ -59,7 +59,7 @@ def _compiled(
 
 
 class _HookHolder:
-    """Carries methods of one component into pluggy. Compared and hashed by identity."""
+    """Carrier of the methods of one component into pluggy. Compared and hashed by identity."""
 
     def __init__(self) -> None:
         self.options: dict[str, pluggy.HookimplOpts] = {}
@@ -77,7 +77,7 @@ class _HookHolder:
 
 
 class _Manager(pluggy.PluginManager):
-    """Takes hooks from holders, without markers; all but callbacks are called alone, so their hooks have one result."""
+    """Manager of holders, without markers; all but callbacks are called alone, so their hooks have one result."""
 
     def parse_hookimpl_opts(self, plugin: object, name: str) -> pluggy.HookimplOpts | None:
         return plugin.options.get(name) if isinstance(plugin, _HookHolder) else None
@@ -151,7 +151,7 @@ class Hooks:
         return any(hook in holder.options for holder in self._when_recorded)
 
     def bind(self, hook: str, of: Component | None = None, *, recorded: bool = True) -> Call | None:
-        """A callable for a hook that takes all its documented arguments by position; None if there is nothing to call.
+        """Return a callable that takes all documented arguments of a hook by position; None without anything to call.
 
         Without a wrapper: one method is called directly (the bound method itself if it takes the documented arguments
         in order), several in a plain loop. Wrapped: through pluggy.

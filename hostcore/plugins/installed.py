@@ -111,7 +111,7 @@ class BrokenDistribution:
 
 @attrs.frozen(kw_only=True)
 class Discovered:
-    """Everything that is installed."""
+    """The plugins and extensions that are installed."""
 
     #: By kind, in the order of the documentation, then by name and distribution.
     refs: tuple[PluginRef, ...]
@@ -143,7 +143,7 @@ class Discovered:
 
 
 def discover(path: Sequence[str] | None = None) -> Discovered:
-    """Find all installed plugins.
+    """Return all installed plugins and extensions.
 
     Of several installations of one distribution the first on the path counts, as it does for ``import``; also when it
     registers nothing.

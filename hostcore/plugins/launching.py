@@ -53,7 +53,7 @@ class Launcher:
         return attrs.evolve(status, message=bounded(status.message)) if isinstance(status, LaunchStatus) else status
 
     def cancel(self, handle: LaunchHandle, grace_seconds: float) -> None:
-        """Stop it.
+        """Stop a launched supervisor.
 
         :param grace_seconds: How long the run may take to write a checkpoint.
         :raises HostcoreError: When it cannot be stopped.

@@ -90,7 +90,7 @@ class ShippedReport:
 
 @attrs.frozen(kw_only=True)
 class ShippedReports:
-    """The reports of what is installed."""
+    """The conformance reports of installed plugins."""
 
     by_plugin: Mapping[PluginRef, ShippedReport]
     #: Files that cannot be used, one sentence each.

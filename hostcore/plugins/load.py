@@ -339,7 +339,7 @@ def _fits(value: object, kind: Kind) -> bool:
 
 
 def _is_of_the_contract(value: object) -> bool:
-    """``from hostcore_hookspecs import Trainer`` puts the protocol where a trainer is looked for."""
+    """Return whether a value is a protocol: ``from hostcore_hookspecs import Trainer`` puts it among the trainers."""
     return bool(vars(value).get("_is_protocol", False)) if inspect.isclass(value) else False
 
 

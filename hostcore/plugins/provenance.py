@@ -80,7 +80,7 @@ def _installed(distribution: metadata.Distribution, file: Path) -> bool:
 
 
 def _module_file(module: str, path: Sequence[str] | None) -> Path | None:
-    """The source of a module, found without importing anything; None if it has none, or cannot be found so."""
+    """Return the source of a module, found without an import; None if it has none, or cannot be found so."""
     package, *rest = module.split(".")
     spec = _spec(package, None, path)
     if spec is None or spec.origin is None:
@@ -93,7 +93,7 @@ def _module_file(module: str, path: Sequence[str] | None) -> Path | None:
 
 
 def _record(distribution: str, path: Sequence[str] | None) -> bytes | None:
-    """The RECORD of a regular installation; None for an editable one, whose RECORD does not know the code."""
+    """Return the RECORD of a regular installation; None for an editable one, whose RECORD lacks the code."""
     try:
         found = distribution_on(path, distribution)
     except metadata.PackageNotFoundError:

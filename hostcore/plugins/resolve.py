@@ -58,14 +58,14 @@ class Selected:
 
 
 def in_room(selected: Sequence[Selected], room: Room) -> tuple[Selected, ...]:
-    """Those that run in a room: the worker loads its own alone, and so does the supervisor."""
+    """Return the uses whose plugins run in a room: worker and supervisor load their own alone."""
     return tuple(use for use in selected if KINDS[use.ref.kind].room == room)
 
 
 def resolve(
     name: str, kind: str, discovered: Discovered, *, pointer: str | None = None, job_dir: Path | None = None
 ) -> PluginRef:
-    """The plugin behind a name.
+    """Return the plugin that a name stands for.
 
     :param name: ``name``, ``distribution/name`` or ``module:symbol``. A ``name`` that nothing registers may be that of
         a module alone, ``my_package.train``, which is short for ``my_package.train:``.
@@ -123,10 +123,10 @@ def unknown_trainer(
 
 
 def select(spec: Any, discovered: Discovered, *, room: Room | None = None) -> tuple[Selected, ...]:
-    """Everything a job names, in the order trainer, data sources, callbacks, reporters, …, launcher.
+    """Return the uses of plugins in a job, in the order trainer, data sources, callbacks, reporters, …, launcher.
 
     :param spec: A ``JobSpec``.
-    :param room: Those of one room alone: the others may be installed elsewhere.
+    :param room: Only plugins of this room: the others may be installed elsewhere.
     :raises Errors: All names that cannot be resolved, and all plugins made for another version of the contract.
     """
 
@@ -140,7 +140,7 @@ def select(spec: Any, discovered: Discovered, *, room: Room | None = None) -> tu
 
 
 def _named_by(spec: Any) -> Iterator[tuple[str, str, Mapping[str, Any], str, str, str]]:
-    """Per use: kind, name, settings, pointer to the settings, pointer to the name, and the label to put a name in."""
+    """Yield kind, name, settings, pointer to them, pointer to the name, and label with a place for the name, a use."""
     yield "trainer", spec.trainer, spec.hyperparams, "/hyperparams", "/trainer", "trainer:{}"
     for key, split in _SPLITS.items():
         dataset = getattr(spec, key, None)
@@ -334,7 +334,7 @@ def _unknown(name: str, kind: str, discovered: Discovered, pointer: str | None) 
 
 
 def _elsewhere(name: str, kind: str, discovered: Discovered) -> list[str]:
-    """That the name exists, as something else."""
+    """Return hints about plugins of other kinds that have the name."""
     others = [(ref, KINDS[ref.kind].label) for ref in discovered.refs if ref.name == name and ref.kind != kind]
     return [
         f"{ref.provenance} is {'an' if label[0] in 'aeiou' else 'a'} {label}; "

@@ -123,7 +123,7 @@ def _check_body(function: Callable[..., Any], attribute: str, *, wrapper: bool) 
 
 
 def _check_self(function: Callable[..., Any], attribute: str, documented: Sequence[str]) -> None:
-    """``def train_step(prepared_batch, state, ctx)`` in a class would get the component as its batch."""
+    """Refuse a method without ``self``: it would get the component in place of its first argument."""
     if not inspect.ismethod(function):
         return
     parameters = list(inspect.signature(function.__func__).parameters)
@@ -135,7 +135,7 @@ def _check_self(function: Callable[..., Any], attribute: str, documented: Sequen
 
 
 def _own(function: Callable[..., Any], parameters: list[Parameter], documented: Sequence[str]) -> list[Parameter]:
-    """Without the arguments that a ``functools.partial`` has filled in by keyword already."""
+    """Return the parameters without those that a ``functools.partial`` has filled in by keyword already."""
     filled: set[str] = set()
     while isinstance(function, functools.partial):
         filled.update(function.keywords)

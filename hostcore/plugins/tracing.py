@@ -75,7 +75,7 @@ class Trace:
             self._file = None
 
     def of(self, component: Component) -> Component:
-        """A component whose calls are written down."""
+        """Return a component whose calls are recorded."""
         traced = (self._traced(component, one) for one in component.implementations)
         return attrs.evolve(component, implementations=tuple(traced))
 
@@ -165,7 +165,7 @@ def summary(value: object, depth: int = 0) -> str:
 
 
 def _of_array(value: Any, kind: str) -> str:
-    """``Tensor[32, 64] float32 cuda:0``, ``ndarray[3] int64``, ``RecordBatch[32, 5]``; else the type alone."""
+    """Return ``Tensor[32, 64] float32 cuda:0``, ``ndarray[3] int64``, ``RecordBatch[32, 5]``; else the type alone."""
     shape = getattr(value, "shape", None)
     if not isinstance(shape, tuple):
         return kind
