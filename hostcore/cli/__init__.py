@@ -1,7 +1,20 @@
-"""The command line. A command is an entry point in ``hostcore.commands``, the host's own commands as well.
+"""The command line. In: arguments. Out: a call of a :class:`~hostcore.cli.run_client.RunClient`, and its data printed.
 
-``hostcore --help`` imports the module of every command; each imports what the command needs when it runs. The host's
-own commands, which no other distribution can replace, run without a look at what is installed.
+Door of the room:
+
+=====================  ========================================================================================
+``main``, ``cli``      the program; a command is an entry point in ``hostcore.commands``, the host's own as well
+``run_client``         ``RunClient`` and its data: the runs of a folder, or of a service (``hostcore.run_clients``)
+``server_option``      the client for ``--server`` and ``--runs-dir``
+``follow``             start a run, follow it until it ends, Ctrl-C cancels it; ``WatchedRun`` for other clients
+``output``             everything that is printed; ``report``, ``status_lines``, ``plan_lines``: results, runs, plans
+``job_options``        options that change a job; ``AddedOptions`` of other distributions (``hostcore.job_options``)
+``wording``            numbers, times and tables as people read them
+=====================  ========================================================================================
+
+A module in ``commands`` is one command: options, one call, output. ``hostcore --help`` imports all of them, so each
+imports what it needs when it runs. The host's own commands, which no other distribution can replace, run without a
+discovery of what is installed.
 """
 
 import importlib
@@ -31,10 +44,10 @@ _OWN: Final = "hostcore.cli.commands"
 
 
 class _Commands(click.Group):
-    """The installed commands. What is wrong with one of them is said in its line, and hides no other."""
+    """The installed commands; a broken one is listed with its error and hides no other."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names."""
+        """Return the names of the commands."""
         return sorted(_installed(ctx))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -53,7 +66,7 @@ class _Commands(click.Group):
             raise
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem]":
-        """The commands and options that begin so. A command that cannot be imported is offered, and says why."""
+        """Complete commands and options; a command that cannot be imported is offered without help."""
         from click.shell_completion import CompletionItem
 
         from hostcore.plugins.extensions import BrokenExtension
@@ -68,7 +81,7 @@ class _Commands(click.Group):
         return [*items, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def invoke(self, ctx: click.Context) -> object:
-        """Find the command and call it. A Ctrl-C that it does not hear ends it without a word."""
+        """Find the command and call it. A Ctrl-C that it does not handle ends it silently."""
         try:
             return super().invoke(ctx)
         except click.ClickException as error:
@@ -82,7 +95,7 @@ class _Commands(click.Group):
             sys.exit(_INTERRUPTED)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The list of commands, each with the first sentence of its documentation."""
+        """Write the list of commands, each with the first sentence of its documentation."""
         from hostcore.plugins.extensions import BrokenExtension
 
         lines = []
@@ -97,14 +110,14 @@ class _Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command; for an unknown one, say what installs it, or name the nearest."""
+        """Find the command; the error for an unknown one names the package that installs it, or the nearest name."""
         if not ctx.resilient_parsing and _own(args[0]) is None and args[0] not in _installed(ctx):
             raise click.UsageError(f"No such command {args[0]!r}. {_hint(args[0], _installed(ctx))}", ctx=ctx)
         return super().resolve_command(ctx, args)
 
 
 def _own(name: str) -> click.Command | None:
-    """A command of the host itself; None if it has none of that name."""
+    """Import a command of the host itself; None if it has none of that name."""
     if not name.isidentifier() or name.startswith("_"):
         return None
     try:
@@ -118,9 +131,9 @@ def _own(name: str) -> click.Command | None:
 
 
 def _installed(ctx: click.Context) -> "Mapping[str, Sequence[Extension]]":
-    """What is registered as a command, by name: more than one, if distributions share a name.
+    """Return the registered commands by name: several, if distributions share a name.
 
-    What is installed is looked up once for a command line.
+    Discovered once for a command line.
     """
     from hostcore.plugins.installed import discover
     from hostcore_hookspecs.kinds import COMMANDS_GROUP
@@ -149,7 +162,7 @@ def _hint(name: str, installed: Iterable[str]) -> str:
 
 
 def _show(error: click.ClickException) -> None:
-    """Print what is wrong with a command line, which may name files of others."""
+    """Print an error of the command line, which may name files of others."""
     from hostcore.cli.output import echo
 
     text = io.StringIO()

@@ -1,7 +1,7 @@
-"""What a shell offers for the arguments of commands: runs, plugins, kinds, profiles. No plugin is imported for it.
+"""Shell completion of the arguments of commands: runs, plugins, kinds, profiles. No plugin is imported for it.
 
-A shell puts a choice into the line as it is, so a name that no run or plugin can have is not offered. A line is
-completed while it is written: one that is wrong has no choices, and what is wrong is said when it is run.
+A shell inserts a choice as it is, so a name that no run or plugin can have is not offered. A wrong line has no choices;
+its errors are reported when it is run.
 """
 
 import os
@@ -21,7 +21,7 @@ _SAFE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 def runs(ctx: Context, _parameter: Parameter, incomplete: str) -> list[CompletionItem]:
-    """The runs of the folder, newest first; a path, once that is begun. The runs of a service are not asked for."""
+    """Complete runs of the folder, newest first, or a path; runs of a service are not requested."""
     from hostcore.runs.directory import RunDirectory, runs_dir
 
     if "/" in incomplete:
@@ -39,20 +39,20 @@ def runs(ctx: Context, _parameter: Parameter, incomplete: str) -> list[Completio
 
 
 def runs_or_files(ctx: Context, parameter: Parameter, incomplete: str) -> list[CompletionItem]:
-    """The runs of the folder; files, where none begins so."""
+    """Complete runs of the folder, or files if no run matches."""
     found = [] if "/" in incomplete else runs(ctx, parameter, incomplete)
     return found or files(ctx, parameter, incomplete)
 
 
 def files(_ctx: Context, _parameter: Parameter, incomplete: str) -> list[CompletionItem]:
-    """Files, as the shell completes them."""
+    """Complete files, as the shell does."""
     return [CompletionItem(incomplete, type="file")]
 
 
 def plugins(*of_kinds: str) -> Complete:
-    """The names of the installed plugins, with their distributions.
+    """Return a completion of installed plugins, with their distributions.
 
-    :param of_kinds: Of these kinds alone; of all, if none is given.
+    :param of_kinds: Of these kinds alone; of all if not given.
     """
 
     def complete(_ctx: Context, _parameter: Parameter, incomplete: str) -> list[CompletionItem]:
@@ -69,7 +69,7 @@ def plugins(*of_kinds: str) -> Complete:
 
 
 def distributions(_ctx: Context, _parameter: Parameter, incomplete: str) -> list[CompletionItem]:
-    """The installed distributions with plugins."""
+    """Complete installed distributions with plugins."""
     from hostcore.plugins.installed import discover
 
     found = {ref.dist: ref.version or "" for ref in discover().refs if ref.dist}
@@ -78,7 +78,7 @@ def distributions(_ctx: Context, _parameter: Parameter, incomplete: str) -> list
 
 
 def kinds(_ctx: Context, _parameter: Parameter, incomplete: str) -> list[CompletionItem]:
-    """The kinds of plugins, as commands call them."""
+    """Complete kinds of plugins, as commands name them."""
     from hostcore_hookspecs.kinds import KINDS
 
     names = [name.replace("_", "-") for name in KINDS]
@@ -86,7 +86,7 @@ def kinds(_ctx: Context, _parameter: Parameter, incomplete: str) -> list[Complet
 
 
 def profiles(ctx: Context, _parameter: Parameter, incomplete: str) -> list[CompletionItem]:
-    """The profiles of the job file in the line, and of what it includes."""
+    """Complete profiles of the job file in the line and of its includes."""
     from hostcore.job.files import read_job
 
     # The option to complete has no value yet, so click has left the argument before it where it was.

@@ -18,9 +18,9 @@ _END_COLORS = {"run_succeeded": "green", "run_failed": "red"}
 
 
 def line_of(line: bytes) -> str:
-    """An event of ``events.jsonl``, in a line; more, if its message has more.
+    """Format an event of ``events.jsonl``: one line, or more if its message has more.
 
-    What a newer hostcore wrote is shown as it is.
+    Events of a newer hostcore are shown as they are.
 
     :raises CorruptLog: When it is no event at all.
     """
@@ -36,7 +36,7 @@ def line_of(line: bytes) -> str:
 
 
 def is_wanted(line: bytes, *, attempt: int | None, since: int | None = None) -> bool:
-    """Whether a line of the event log is of an attempt, and after the event of a number; None: of any, after none.
+    """Return whether a line of the event log is of an attempt and after an event; None: of any, after none.
 
     :raises CorruptLog: When it is no event.
     """

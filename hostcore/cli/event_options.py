@@ -1,4 +1,4 @@
-"""The options by which ``run`` and ``resume`` tell others of a run: ``--event-log`` and ``--manifest``."""
+"""The options ``--event-log``, ``--event-format`` and ``--manifest`` of ``run`` and ``resume``."""
 
 import functools
 import os
@@ -23,9 +23,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _STANDARD_OUTPUT: Final = "-"
 _FORMATS: Final = ("hostcore", "trn")
-#: Between two looks at the log.
-_LOOK_SECONDS: Final = 0.1
-#: So long a run that was asked to stop waits at its end for a reader of standard output.
+#: Between two reads of the log.
+_READ_SECONDS: Final = 0.1
+#: The wait of a stopped run for a reader of standard output.
 _HURRIED_SECONDS: Final = 5.0
 
 _OPTIONS: Final = (
@@ -50,7 +50,7 @@ _OPTIONS: Final = (
 
 @attrs.frozen(kw_only=True)
 class EventOptions:
-    """What the command line says about who else is told of the run."""
+    """Further receivers of the events of a run."""
 
     #: A file, or ``-``; None: none.
     event_log: str | None = None
@@ -63,19 +63,19 @@ class EventOptions:
 
     @property
     def on_standard_output(self) -> bool:
-        """Whether standard output is for events alone."""
+        """Return whether standard output is for events alone."""
         return self.event_log == _STANDARD_OUTPUT
 
     def about(self, config: Path, *, profile: str | None) -> "EventOptions":
-        """The same, for a job file.
+        """Return the same options for a job file.
 
-        :param profile: The one of the file's profiles that is applied.
+        :param profile: The applied one of the file's profiles.
         """
         return attrs.evolve(self, config=config.absolute(), profile=profile)
 
     @property
     def reporters(self) -> "Sequence[DeliveryUse]":
-        """The reporters that write the files; they become part of the run, so that it goes on with them."""
+        """Return the reporters that write the files; they are part of the run, and of its later attempts."""
         from hostcore.job.names import BUILTIN
         from hostcore.job.sections import DeliveryUse
 
@@ -92,10 +92,10 @@ class EventOptions:
         return uses
 
     def refuse_standard_output(self, starter: str) -> None:
-        """To be called where another process has the run.
+        """Refuse ``--event-log -`` for a run of another process.
 
-        :param starter: What starts that process.
-        :raises click.UsageError: If the events were to go to this one's standard output.
+        :param starter: Starts that process.
+        :raises click.UsageError: If the events are for standard output of this process.
         """
         if self.on_standard_output:
             raise click.UsageError(
@@ -104,7 +104,7 @@ class EventOptions:
 
     @contextmanager
     def printed(self, plan: "RunPlan", interrupts: "Interrupts") -> Iterator[None]:
-        """While it is entered, the events that are added to the run's log are printed, if that was asked for."""
+        """Print new events of the run's log while it is entered, if that was requested."""
         import orjson
 
         from hostcore.events.codec import decode_event
@@ -168,9 +168,9 @@ def _usual_format() -> str:
 
 
 class _Printer:
-    """Prints what is added to a run's event log, from a thread: the run waits for no reader.
+    """Printer of new events, in a thread: the run waits for no reader.
 
-    :param shape: Makes what is printed of a line of the log.
+    :param shape: Returns the text to print for a line of the log.
     """
 
     def __init__(self, directory: "RunDirectory", shape: Callable[[bytes], bytes]) -> None:
@@ -187,19 +187,19 @@ class _Printer:
         self._thread.start()
 
     def finish(self, interrupts: "Interrupts") -> None:
-        """Print what is left. A signal ends the wait for a reader that takes its time."""
+        """Print the remaining events. A signal ends the wait for a slow reader."""
         self._over.set()
         before = (interrupts.first, interrupts.forced)
         seconds = _HURRIED_SECONDS if interrupts.first else float("inf")
         while self._thread.is_alive() and seconds > 0 and (interrupts.first, interrupts.forced) == before:
-            self._thread.join(_LOOK_SECONDS)
-            seconds -= _LOOK_SECONDS
+            self._thread.join(_READ_SECONDS)
+            seconds -= _READ_SECONDS
 
     def _print(self) -> None:
         try:
             over = False
             while not over:
-                over = self._over.wait(_LOOK_SECONDS)  # first: what was written before the end is read after it
+                over = self._over.wait(_READ_SECONDS)  # first: what was written before the end is read after it
                 for line in self._log.read():
                     _write(shown_json(self._shape(line)))
         except BrokenPipeError:

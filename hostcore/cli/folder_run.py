@@ -80,7 +80,7 @@ class FolderRun(RunHandle):
 
 
 def _refresh(directory: RunDirectory) -> None:
-    """Refresh a run that goes on elsewhere, now and then."""
+    """Refresh a run of another machine from its mirror, if that is due."""
     if directory.launch.exists():
         from hostcore.supervisor.remote.watching import refresh_far
 

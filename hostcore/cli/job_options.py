@@ -1,4 +1,4 @@
-"""The options by which commands change a job, and say where it is run and where the runs are."""
+"""Options that change a job, and that choose where it runs and the folder of its runs."""
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +22,7 @@ _CHANGES: Final = "hostcore.cli.changes"
 
 @attrs.frozen(kw_only=True)
 class JobOptions:
-    """What the options of a command line change in a job."""
+    """Changes of a job by the options of a command line."""
 
     #: ``KEY=VALUE``, in their order.
     overrides: Sequence[str] = ()
@@ -38,7 +38,7 @@ class JobOptions:
 
 @attrs.frozen(kw_only=True)
 class AddedOptions:
-    """Options that a distribution adds to the commands that take a job: an entry point in ``hostcore.job_options``."""
+    """Options that a distribution adds to the commands of jobs: an entry point in ``hostcore.job_options``."""
 
     options: Sequence[click.Option]
     #: From the values of the options, by name, to what they change: ``KEY=VALUE`` as ``--set`` takes it, with the
@@ -66,7 +66,7 @@ _set = click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", he
 
 
 def set_option(command: F) -> F:
-    """Add ``--set``. The command gets it, and all others that change a job, as one value: ``options``."""
+    """Add ``--set``; the command gets all options that change a job as one value, ``options``."""
     names = [field.name for field in attrs.fields(JobOptions)]
 
     @functools.wraps(command)
@@ -117,7 +117,7 @@ def job_options(command: F) -> F:
 
 
 def where_options(command: F) -> F:
-    """Add the options that say where a job is run."""
+    """Add ``--in-process`` and ``--detach``."""
 
     @functools.wraps(command)
     def checked(*args: Any, **kwargs: Any) -> Any:
@@ -130,17 +130,17 @@ def where_options(command: F) -> F:
 
 
 class JobCommand(click.Command):
-    """A command with the options of a job, and those that other distributions add, which are looked for when needed.
+    """A command with the options of a job, and those that other distributions add, which are discovered when needed.
 
-    For an unknown option that may be a key of the job, it says ``--set``.
+    The error for an unknown option that may be a key of the job names ``--set``.
     """
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """The parameters, with the options of others, once they were looked for."""
+        """Return the parameters, with the discovered options of other distributions."""
         return [*super().get_params(ctx), *(option for one in _found(ctx) for option in one.options)]
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The help, with the options that others add, and a line for each that is broken."""
+        """Write the help, with the options of other distributions, and a line for each broken one."""
         broken = _find(ctx)
         super().format_help(ctx, formatter)
         for error in broken:
@@ -148,7 +148,7 @@ class JobCommand(click.Command):
             formatter.write_text(error.message)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem]":
-        """What may come next; among options those of others, but for broken ones."""
+        """Complete the line; with the options of other distributions, except broken ones."""
         if incomplete.startswith("-"):
             _find(ctx)
         return super().shell_complete(ctx, incomplete)
@@ -178,7 +178,7 @@ class JobCommand(click.Command):
             raise click.NoSuchOption(error.option_name, message, ctx=ctx) from None
 
     def _parsed(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse a command line with options of others, and note what they change."""
+        """Parse a command line with options of other distributions, and keep their changes."""
         left = super().parse_args(ctx, args)
         for one in _found(ctx):
             values = {str(option.name): ctx.params.pop(str(option.name)) for option in one.options}
@@ -192,7 +192,7 @@ def _found(ctx: click.Context) -> Sequence[AddedOptions]:
 
 
 def _find(ctx: click.Context) -> Sequence[HostcoreError]:
-    """Look for the options that distributions add; what is wrong with some of them."""
+    """Discover the options of other distributions; return the errors of broken ones."""
     from hostcore.plugins.extensions import BrokenExtension, load_extension
     from hostcore.plugins.installed import discover
     from hostcore_hookspecs.kinds import JOB_OPTIONS_GROUP
@@ -209,7 +209,7 @@ def _find(ctx: click.Context) -> Sequence[HostcoreError]:
 
 
 def _key_of(name: str) -> str | None:
-    """The key of a job behind a name: ``dataset.batch_size`` for ``batch_size``; None if there is none."""
+    """Return the key of a job for a name: ``dataset.batch_size`` for ``batch_size``; None if there is none."""
     from hostcore.job.forms import object_form
     from hostcore.job.sections import dataset_keys
     from hostcore.job.spec import JobSpec
@@ -220,7 +220,7 @@ def _key_of(name: str) -> str | None:
 
 
 def _value_after(option: str, args: list[str]) -> str:
-    """The value that an option was given, as ``--option value`` or ``--option=value``."""
+    """Return the value of an option, as ``--option value`` or ``--option=value``."""
     for argument, following in zip(args, [*args[1:], "-"], strict=True):
         name, equals, value = argument.partition("=")
         if name == option:
@@ -229,7 +229,7 @@ def _value_after(option: str, args: list[str]) -> str:
 
 
 def runs_dir_option(command: F) -> F:
-    """Give a command the folder of all runs as ``runs``: the one that it was told, or the usual one; absolute."""
+    """Add ``--runs-dir``: the command gets the folder of all runs as ``runs``, absolute."""
 
     @functools.wraps(command)
     def with_folder(*args: Any, runs: Path | None, **kwargs: Any) -> Any:

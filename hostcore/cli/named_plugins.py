@@ -1,4 +1,4 @@
-"""Plugins that a command line names: without their kind, as a person knows them, and where it says to look for them."""
+"""Plugins that a command line names without their kind, and the environment in which they are found."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,7 +18,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def environment_option(command: F) -> F:
-    """Give a command a job file as ``environment``: trainers, data sources and callbacks are those of the job's."""
+    """Add ``--environment JOB``: trainers, data sources and callbacks of the job's environment."""
     option = click.option(
         "--environment",
         type=click.Path(path_type=Path),
@@ -29,7 +29,7 @@ def environment_option(command: F) -> F:
 
 
 def environment_named(job: Path | None) -> "JobEnvironment":
-    """The environment of a job file, which is built if that is needed; that of this process without one.
+    """Return the environment of a job file, built if needed; that of this process without a file.
 
     :raises HostcoreError: What is wrong with the job, or its environment.
     """
@@ -76,7 +76,7 @@ def describe_installed(refs: Sequence[PluginRef], environment: "JobEnvironment")
 
 
 def installed_as(name: str, found: "Discovered") -> list[PluginRef]:
-    """All plugins of a name; of several kinds, if it is taken more than once.
+    """Return all plugins of a name; several, if kinds or distributions share it.
 
     :raises HostcoreError: When there is none.
     """

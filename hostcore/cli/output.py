@@ -1,4 +1,4 @@
-"""What commands print: results on standard output, everything else on standard error.
+"""Output of commands: results on standard output, everything else on standard error.
 
 All of it goes through :func:`echo`, :func:`echo_json` or :class:`OutputEcho`. What they print may come from a job, a
 plugin, a file or a server: its control characters are shown, so that it cannot steer the terminal.
@@ -27,7 +27,7 @@ P = ParamSpec("P")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document on standard output.")
 verbose_option = click.option("-v", "--verbose", is_flag=True, help="Show the tracebacks of plugins that fail to load.")
 
-#: Errors that say how something ended, not that it was asked for wrongly.
+#: Errors of a failure, as opposed to a wrong request.
 _FAILURES = frozenset(
     {
         *("worker.died", "run.taken_over", "run.gone", "evaluation.failed"),
@@ -36,7 +36,7 @@ _FAILURES = frozenset(
     }
 )
 
-#: What a policy says.
+#: The error of a policy.
 _REFUSAL = "policy.denied"
 
 
@@ -47,17 +47,17 @@ _IN_JSON: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u
 
 
 def style(text: str, *, fg: str | None = None, bold: bool | None = None) -> str:
-    """A text in colour, for :func:`echo`; other escape sequences are shown, and not obeyed."""
+    """Return a text in colour, for :func:`echo`; other escape sequences are shown, and not obeyed."""
     return click.style(visible(text), fg=fg, bold=bold).replace("\x1b[", _OWN)
 
 
 def shown(text: str) -> str:
-    """What :func:`echo` prints: the host's own colours, and every control character of others escaped."""
+    """Return the text that :func:`echo` prints: the host's own colours, and every other control character escaped."""
     return "\x1b[".join(map(visible, text.split(_OWN)))
 
 
 def echo(text: str = "", *, nl: bool = True, err: bool = False) -> None:
-    """Print text for people, which may hold anything that a job, a plugin, a file or a server says."""
+    """Print text for people, which may hold anything of a job, a plugin, a file or a server."""
     _write(shown(text) + "\n" * nl, err=err)
 
 
@@ -67,7 +67,7 @@ def redraw(line: str) -> None:
 
 
 def shown_json(text: str | bytes) -> bytes:
-    """JSON, as it is but for characters that a terminal obeys: they become escapes of the same meaning."""
+    """Escape the characters in JSON that a terminal obeys."""
     text = text if isinstance(text, str) else text.decode(errors="backslashreplace")
     text = _IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
     return text.encode(errors="backslashreplace")  # UTF-8, whatever the terminal's encoding
@@ -79,7 +79,7 @@ def echo_json(text: str | bytes) -> None:
 
 
 class OutputEcho:
-    """Prints what a program printed, piece by piece: see :class:`OutputFilter`. A last line without an end gets one.
+    """Printer of a program's output, piece by piece: see :class:`OutputFilter`. A last line without an end gets one.
 
     :param err: On standard error.
     """
@@ -95,7 +95,7 @@ class OutputEcho:
         self._print(self._filter.feed(piece if isinstance(piece, str) else self._decoder.decode(piece)))
 
     def end(self) -> None:
-        """Print what was held back."""
+        """Print the rest."""
         self._print(self._filter.feed(self._decoder.decode(b"", final=True)) + self._filter.finish())
         if not self._last.endswith("\n"):
             self._print("\n")
@@ -124,7 +124,7 @@ def print_json(document: object) -> None:
 
 
 def tell_aside(line: str) -> None:
-    """Print a line about what people should know, on standard error."""
+    """Print a line for people on standard error."""
     echo(line, err=True)
 
 
@@ -135,7 +135,7 @@ def warn(text: str) -> None:
 
 @contextmanager
 def plugins_print_aside(as_json: bool) -> Iterator[None]:
-    """While it is entered, what plugins print goes to standard error, if standard output is for one JSON document."""
+    """Redirect the output of plugins to standard error while it is entered, if standard output is for one document."""
     if not as_json:
         yield
         return
@@ -156,7 +156,7 @@ def print_error(error: HostcoreError, *, verbose: bool = False) -> None:
 
 
 def fail(error: HostcoreError, *, as_json: bool, verbose: bool = False) -> NoReturn:
-    """Print what was wrong, and exit."""
+    """Print an error, and exit."""
     from hostcore.runs.result import FAILED, INVALID, REFUSED  # it needs cattrs, which a wrong option does not wait for
 
     errors = all_errors(error)
@@ -171,7 +171,7 @@ def fail(error: HostcoreError, *, as_json: bool, verbose: bool = False) -> NoRet
 
 
 def reports_errors(command: Callable[P, None]) -> Callable[P, None]:
-    """Print the errors that a command raises, as JSON if it was asked for JSON, and exit as documented."""
+    """Print the errors that a command raises, as JSON with ``--json``, and exit as documented."""
 
     @functools.wraps(command)
     def guarded(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -187,7 +187,7 @@ def reports_errors(command: Callable[P, None]) -> Callable[P, None]:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
-    """Aligned columns as lines for :func:`echo`; the head comes first."""
+    """Return aligned columns as lines for :func:`echo`; the head comes first."""
     first, *lines = in_columns(head, rows)
     return [style(first, bold=True), *lines]
 

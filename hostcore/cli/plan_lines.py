@@ -1,4 +1,4 @@
-"""What was found out about a job before it runs, as people are shown it."""
+"""The result of ``hostcore validate`` as people read it."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -11,7 +11,7 @@ from hostcore.job.data import with_sections
 from hostcore.job.spec import JobSpec, job_view
 from hostcore_builtin_plugins.progress import format_devices
 
-#: What is printed of a check.
+#: The printed keys of a check.
 PRINTED: Final = frozenset(
     {
         *("devices", "plugins", "num_rows", "num_shards", "data", "feed_bytes", "steps_per_epoch", "total_steps"),
@@ -24,7 +24,7 @@ _BROUGHT: Final = ", as the trainer brings them"
 
 
 def print_validation(found: Validation) -> None:
-    """Print what was found out about a job."""
+    """Print the facts about a checked job."""
     spec, head = found.spec, [("run", found.outcome)]
     if len(files := list(dict.fromkeys(one for one in spec.origins.values() if not is_option(one)))) > 1:
         head.append(("files", ", ".join(files)))

@@ -1,4 +1,4 @@
-"""The plan of what a command line says: of a job file, of a run that goes on, of one that begins from a checkpoint."""
+"""Plans of command lines: of a job file, of a resumed run, of a run that begins from a checkpoint."""
 
 import json
 import os
@@ -31,7 +31,7 @@ _FAST_DEV_STEPS: Final = 3
 
 
 def plan_of(job: Path, options: JobOptions, **where: Any) -> RunPlan:
-    """The plan of a job file with the options applied.
+    """Plan a job file with the options applied.
 
     :param where: For :func:`make_plan`.
     :raises HostcoreError: Everything that is wrong with the job.
@@ -41,16 +41,16 @@ def plan_of(job: Path, options: JobOptions, **where: Any) -> RunPlan:
 
 
 def planned(source: Path | Mapping[str, Any], options: JobOptions, **where: Any) -> RunPlan:
-    """The plan of a job with the options applied that change its keys.
+    """Plan a job with the options applied that change its keys.
 
     :param where: For :func:`make_plan`.
-    :raises HostcoreError: Everything that is wrong with the job; what an option has brought names it.
+    :raises HostcoreError: Everything that is wrong with the job, attributed to the options.
     """
     return make_plan(source, **_overriding(options), profile=options.profile, tell=tell_aside, **where)
 
 
 def job_of(job: Path, options: JobOptions) -> JobSpec:
-    """A job file with the options applied, for others to plan: none of its plugins is looked for.
+    """Load a job file with the options applied, without a plan: its plugins are not resolved.
 
     :raises HostcoreError: See :func:`planned`.
     """
@@ -59,7 +59,7 @@ def job_of(job: Path, options: JobOptions) -> JobSpec:
 
 
 def for_fast_dev_run(job: Path, options: JobOptions) -> JobOptions:
-    """Options of a run of its own with 3 steps, and one validation if the job validates, which is not mirrored.
+    """Return the options of a separate run with 3 steps, and one validation if the job validates, without a mirror.
 
     :raises HostcoreError: See :func:`planned`.
     """
@@ -89,14 +89,14 @@ def _require_one_beginning(options: JobOptions) -> None:
 
 
 def _overriding(options: JobOptions) -> dict[str, Any]:
-    """The overrides that options stand for, and the names of those options, for :func:`load_job`."""
+    """Return the overrides of options, and the names of those options, for :func:`load_job`."""
     names = {f"{key}={json.dumps(value)}": option for option, (key, value) in _shorthands(options).items()}
     names = {**options.added, **names}
     return {"overrides": [*options.overrides, *names], "override_names": names}
 
 
 def _shorthands(options: JobOptions) -> dict[str, tuple[str, Any]]:
-    """The options given that stand for a ``--set``: its key and value."""
+    """Return key and value of each given option that is short for a ``--set``."""
     given: dict[str, tuple[str, Any]] = {}
     if options.devices:
         given["--devices"] = ("devices", [device.strip() for device in options.devices.split(",")])
@@ -112,7 +112,7 @@ def _shorthands(options: JobOptions) -> dict[str, tuple[str, Any]]:
 
 
 def plan_of_run(run: str, options: JobOptions, *, runs: Path, **where: Any) -> RunPlan:
-    """The plan of a run that goes on.
+    """Plan the next attempt of a run.
 
     :raises UnknownRun: When there is no such run.
     """
@@ -135,7 +135,7 @@ def plan_of_run(run: str, options: JobOptions, *, runs: Path, **where: Any) -> R
 
 
 def plan_from_checkpoint(path: Path, options: JobOptions, **where: Any) -> RunPlan:
-    """The plan of a new run that begins from a checkpoint.
+    """Plan a new run that begins from a checkpoint.
 
     :raises CheckpointError: When it is not there.
     :raises UnknownRun: When it does not lie in a run directory, so that its job is unknown.
@@ -152,7 +152,7 @@ def plan_from_checkpoint(path: Path, options: JobOptions, **where: Any) -> RunPl
 
 
 def _of_record(recorded: RunDirectory, keys: dict[str, Any], options: JobOptions, **where: Any) -> RunPlan:
-    """The plan of the job that a run recorded, with some of its keys changed."""
+    """Plan the job that a run recorded, with some of its keys changed."""
     record = RunRecord.read(recorded.record)
     job = {key: value for key, value in {**record.job, **keys}.items() if value is not None}
     try:

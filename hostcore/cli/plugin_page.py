@@ -33,7 +33,7 @@ _MARKUP: Final = re.compile(r"([\\*_\[\]<>|#])")
 
 @attrs.frozen(kw_only=True)
 class Entry:
-    """An installed plugin, and everything that the page says about it."""
+    """An installed plugin, and the facts on its page."""
 
     ref: PluginRef
     description: Description
@@ -107,7 +107,7 @@ def _extra(ref: PluginRef) -> tuple[str | None, tuple[str, ...]]:
 
 
 def _requirements(distribution: str, path: Sequence[str] | None, *extras: str) -> "list[Requirement]":
-    """What a distribution requires here, with some of its extras."""
+    """Return the requirements of a distribution on this machine, with some of its extras."""
     from packaging.requirements import Requirement
 
     try:
@@ -208,7 +208,7 @@ def _objects(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> Itera
 
 
 def takes(schema: Mapping[str, Any]) -> str:
-    """What a JSON Schema allows, in a word or two: ``integer, ≥ 0``, ``list of string``, ``"a" or "b"``."""
+    """Describe the values of a JSON Schema in a word or two: ``integer, ≥ 0``, ``list of string``, ``"a" or "b"``."""
     if "anyOf" in schema:
         return " or ".join(dict.fromkeys(takes(arm) for arm in schema["anyOf"]))
     if "$secret" in schema.get("properties", {}):

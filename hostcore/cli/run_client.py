@@ -43,7 +43,7 @@ class RunRequest:
     events: EventOptions = attrs.field(factory=EventOptions)
     #: Its worker is this process.
     in_process: bool = False
-    #: It goes on without this terminal.
+    #: It runs without this terminal.
     detach: bool = False
     #: A launcher has started this process for it.
     launched: bool = False

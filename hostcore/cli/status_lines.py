@@ -1,4 +1,4 @@
-"""A run as ``hostcore status`` shows it to people, wherever it runs."""
+"""The page of ``hostcore status``."""
 
 import shlex
 from collections.abc import Iterator
@@ -34,12 +34,12 @@ _LONGEST_WHY = 300
 
 
 def page_of(status: RunStatus, *, verbose: bool) -> str:
-    """Everything."""
+    """Format the whole page."""
     return "\n".join([*head_of(status, verbose=verbose), *_tables(status), *_places(status)])
 
 
 def head_of(status: RunStatus, *, verbose: bool) -> Iterator[str]:
-    """What it is, how far it is, and what became of it."""
+    """Format status, progress and end."""
     summary = status.summary
     yield f"{style(summary.status, fg=_COLORS.get(summary.status, 'yellow'), bold=True)}  {summary.run_id}"
     lines = [*_facts(status), *((name, figure(value)) for name, value in by_phase(status.metrics).items())]
@@ -95,7 +95,7 @@ def _why(attempt: AttemptHistory) -> str:
 
 
 def _pace(status: RunStatus) -> Iterator[str]:
-    """How far it is and, while it runs, how fast."""
+    """Format the progress and, while it runs, the speed."""
     summary = status.summary
     share = f" ({min(1.0, summary.step / summary.max_steps):.0%})" if summary.max_steps else ""
     yield f"{steps_of(summary.step, summary.max_steps)}{share}"

@@ -20,10 +20,10 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
 
 @contextmanager
 def stoppable_at_once(interrupts: Interrupts, *, as_json: bool, so_that: str = _NOT_BEGUN) -> Iterator[None]:
-    """While nothing has been made yet: a signal ends the command at once, whatever a plugin is doing just now.
+    """End the command at the first signal while it is entered, whatever a plugin is doing: nothing was made yet.
 
-    :param interrupts: Entered; it hears the signals from then on.
-    :param so_that: What the user is told came of it.
+    :param interrupts: Entered; it handles later signals.
+    :param so_that: The end of the message for the user.
     :raises SystemExit: With the exit code of a run that was asked so.
     """
     noted = {number: signal.getsignal(number) for number in _SIGNALS}

@@ -102,11 +102,11 @@ def evaluate_command(
     if as_json:
         print_json(found.as_dict())
     else:
-        _tell(found)
+        _print(found)
 
 
 def _checkpoint_of(text: str, runs: Path) -> Path:
-    """What a checkpoint is meant by: a commit record; or the folder of the checkpoints of a run.
+    """Find a checkpoint: return its commit record, or the folder of the checkpoints of a run.
 
     :raises CheckpointError: When there is no such checkpoint.
     :raises UnknownRun: When there is no such run.
@@ -125,7 +125,7 @@ def _checkpoint_of(text: str, runs: Path) -> Path:
     return artifact_folders(directory, newest_attempt(directory.attempts))[0]
 
 
-def _tell(found: "Evaluation") -> None:
+def _print(found: "Evaluation") -> None:
     """Print the metrics for people."""
     from hostcore.cli.report import shown_path
 

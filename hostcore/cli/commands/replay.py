@@ -93,7 +93,7 @@ class _Failed(HostcoreError):
 def _prepared(
     directory: "RunDirectory", name: str, settings: tuple[str, ...], *, pending: bool
 ) -> "tuple[Replay, str]":
-    # These load plugins, which takes a while; an unknown run is told without.
+    # Imported here: it loads plugins, and an unknown run is reported without.
     from hostcore.runs.summary import summarize
     from hostcore.supervisor.delivery.redelivery import Replay, choose_reporter
 

@@ -93,7 +93,7 @@ def upload_command(
     pending = uploads.pending()
     if as_json:
         print_json({"run_id": directory.run_id, **_document(pending)})
-    _tell(directory, pending, interrupted=interrupted, as_json=as_json)
+    _print(directory, pending, interrupted=interrupted, as_json=as_json)
     if interrupted:
         sys.exit(CANCELLED)
     if not pending.is_complete:
@@ -101,9 +101,9 @@ def upload_command(
 
 
 def upload_rest(directory: "RunDirectory", *, is_asked_to_stop: Callable[[], bool], as_json: bool) -> None:
-    """Copy what is left of a run that was finished before, and say so if there was something.
+    """Copy the undelivered files of a run that was finished before, and report them if there were any.
 
-    What cannot be copied is a warning: the run has long come to its end.
+    A failure is a warning: the run has long ended.
     """
     from hostcore.errors import described
 
@@ -116,11 +116,11 @@ def upload_rest(directory: "RunDirectory", *, is_asked_to_stop: Callable[[], boo
     pending = uploads.pending()
     is_new = any(one.uploaded_files > one.existed_files for one in pending.by_uploader.values())
     if interrupted or not pending.is_complete or is_new:
-        _tell(directory, pending, interrupted=interrupted, as_json=as_json)
+        _print(directory, pending, interrupted=interrupted, as_json=as_json)
 
 
 def _prepared(directory: "RunDirectory", names: Sequence[str], to: str | None) -> "Uploads":
-    # These load plugins, which takes a while; an unknown run is told without.
+    # Imported here: it loads plugins, and an unknown run is reported without.
     from hostcore.supervisor.delivery.redelivery import choose_uploaders, uploads_of
 
     try:
@@ -139,8 +139,8 @@ def _carried_out(
     """Upload until nothing is left, or nothing gets through.
 
     :param is_asked_to_stop: Where signals are only noted.
-    :param in_lines: Whether it is told in lines where there is no terminal.
-    :return: Whether it was interrupted.
+    :param in_lines: Print lines where there is no terminal.
+    :return: True if it was interrupted.
     """
     from hostcore.supervisor.delivery.redelivery import upload_until
 
@@ -171,8 +171,8 @@ def _document(pending: "Pending") -> dict[str, Any]:
     return {"uploaded": uploaded, "skipped": skipped, "failed": failed}
 
 
-def _tell(directory: "RunDirectory", pending: "Pending", *, interrupted: bool, as_json: bool) -> None:
-    """Say for people what has come of it."""
+def _print(directory: "RunDirectory", pending: "Pending", *, interrupted: bool, as_json: bool) -> None:
+    """Print the outcome for people."""
     for name, one in pending.by_uploader.items():
         problems = {**one.failing, **one.given_up} if one.unusable is None else {"everything": one.unusable}
         for path, message in problems.items():
@@ -191,7 +191,7 @@ def _tell(directory: "RunDirectory", pending: "Pending", *, interrupted: bool, a
 
 @contextmanager
 def _progress(*, in_lines: bool) -> "Iterator[Callable[[Uploads, Pending], object]]":
-    """Show how it goes on standard error: a bar on a terminal, lines elsewhere."""
+    """Show the progress on standard error: a bar on a terminal, lines elsewhere."""
     from hostcore_builtin_plugins.control_characters import visible
 
     if not sys.stderr.isatty():

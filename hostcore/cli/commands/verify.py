@@ -11,12 +11,8 @@ from hostcore.cli.job_options import runs_dir_option
 from hostcore.cli.output import echo, json_option, print_json, reports_errors, style, table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from hostcore.runs.directory import RunDirectory
-    from hostcore.runs.summary import RunSummary
     from hostcore.verification.checks import Check
-    from hostcore.verification.log_record import LogRecord
 
 _SHOWN = {"failed": "FAILED"}
 _COLORS = {"failed": "red", "warning": "yellow", "ok": "green"}
@@ -40,73 +36,20 @@ def verify_command(run: str, runs: Path, as_json: bool) -> None:
     from hostcore.runs.result import FAILED
 
     directory = find_run(run, runs)
-    summary, checks = _examined(directory)
+    from hostcore.verification.run_checks import examine_run
+
+    summary, checks = examine_run(directory)
     ok = all(check.status != "failed" for check in checks)
     if as_json:
         print_json({"run_id": directory.run_id, "ok": ok, "checks": [check.as_dict() for check in checks]})
     else:
-        _tell(checks, directory, ok=ok, running=summary.status == "running")
+        _print(checks, directory, ok=ok, running=summary.status == "running")
     if not ok:
         sys.exit(FAILED)
 
 
-def _examined(directory: "RunDirectory") -> "tuple[RunSummary, list[Check]]":
-    """The run and its checks; made again if an attempt has begun meanwhile, since they would be of two attempts."""
-    from hostcore.runs.attempts import newest_attempt
-    from hostcore.runs.summary import summarize
-
-    while True:
-        summary = summarize(directory)
-        checks = list(_checks(directory, summary))
-        if newest_attempt(directory.attempts) <= summary.attempt:
-            return summary, checks
-
-
-def _checks(directory: "RunDirectory", summary: "RunSummary") -> "Iterator[Check]":
-    from hostcore.runs.contract import artifact_folders
-    from hostcore.runs.record import RunRecord
-    from hostcore.runs.result import RunResult
-    from hostcore.verification.checkpoint_checks import check_story, examine_checkpoints
-    from hostcore.verification.checks import judged
-    from hostcore.verification.log_checks import check_log, check_retrained
-    from hostcore.verification.order_checks import check_order, owed_of
-
-    running = summary.status == "running"
-    # The result before the log, which has its end by then, and the log before the checkpoints: what is saved after it
-    # was read is more than it says, never less.
-    result = RunResult.read(directory.result)
-    log = _log_of(directory)
-    checkpoints, _ = artifact_folders(directory, summary.attempt)
-    examined = examine_checkpoints(checkpoints, root=directory.path, running=running)
-    yield from examined.checks
-    yield from check_order(examined.whole, root=directory.path)
-    if log is None:
-        should_be = bool(examined.whole) or (not running and _has_written(directory))
-        problems = ["there is none"] if should_be else []
-        yield judged("log.sequence", problems, otherwise="nothing has happened yet", path="logs/events.jsonl")
-        return
-    attempt, whole = summary.attempt, examined.whole
-    yield from check_log(directory, log, result, checkpoints=whole, newest_attempt=attempt, running=running)
-    record = RunRecord.read(directory.record)
-    yield from check_retrained(directory, log, record)
-    keep = record.job.get("keep_checkpoints", 1)
-    yield from check_story(examined, log, keep=keep, newest_attempt=summary.attempt, running=running)
-    yield log.due.check(left=owed_of(examined.whole[-1]) if examined.whole else ())
-
-
-def _has_written(directory: "RunDirectory") -> bool:
-    """Whether there is something that an event log would tell of."""
-    return directory.result.exists() or any(directory.logs.glob("rank-*.jsonl"))
-
-
-def _log_of(directory: "RunDirectory") -> "LogRecord | None":
-    from hostcore.verification.log_record import LogRecord
-
-    return LogRecord.read(directory.events) if directory.events.exists() else None
-
-
-def _tell(checks: "list[Check]", directory: "RunDirectory", *, ok: bool, running: bool) -> None:
-    """Print the checks for people, and what they come to."""
+def _print(checks: "list[Check]", directory: "RunDirectory", *, ok: bool, running: bool) -> None:
+    """Print the checks for people, and the verdict."""
     from hostcore.cli.wording import NOTHING
     from hostcore.verification.log_checks import UNSEEN
 
