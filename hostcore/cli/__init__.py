@@ -1,16 +1,14 @@
 """The command line. In: arguments. Out: a call of a :class:`~hostcore.cli.run_client.RunClient`, and its data printed.
 
-Door of the room:
+Door:
 
-=====================  ========================================================================================
-``main``, ``cli``      the program; a command is an entry point in ``hostcore.commands``, the host's own as well
-``run_client``         ``RunClient`` and its data: the runs of a folder, or of a service (``hostcore.run_clients``)
-``server_option``      the client for ``--server`` and ``--runs-dir``
-``follow``             start a run, follow it until it ends, Ctrl-C cancels it; ``WatchedRun`` for other clients
-``output``             everything that is printed; ``report``, ``status_lines``, ``plan_lines``: results, runs, plans
-``job_options``        options that change a job; ``AddedOptions`` of other distributions (``hostcore.job_options``)
-``wording``            numbers, times and tables as people read them
-=====================  ========================================================================================
+    main, cli                                 the program; a command is an entry point in ``hostcore.commands``
+    RunClient and its data (run_client)       the runs of a folder, or of a service (``hostcore.run_clients``)
+    run_client (server_option)                the client for ``--server`` and ``--runs-dir``
+    start_and_follow, WatchedRun (follow)     start a run and follow it until it ends; Ctrl-C cancels it
+    echo, print_json, fail, … (output)        everything that is printed
+    job_options, AddedOptions (job_options)   options that change a job; those of others are in ``hostcore.job_options``
+    ago, figure, in_columns, … (wording)      numbers, times and tables as people read them
 
 A module in ``commands`` is one command: options, one call, output. ``hostcore --help`` imports all of them, so each
 imports what it needs when it runs. The host's own commands, which no other distribution can replace, run without a

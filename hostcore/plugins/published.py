@@ -23,6 +23,7 @@ EXTRAS: Final[Mapping[tuple[str, str], str]] = MappingProxyType(
         ("command", "check"): "conformance",
         ("command", "new"): "conformance",
         ("command", "compare"): "inspect",
+        ("command", "doctor"): "inspect",
         ("command", "environments"): "environments",
         ("command", "report"): "inspect",
         ("command", "serve"): "service",

@@ -13,6 +13,6 @@ Door:
     remove_run, leftovers (removing)          removal of runs
     Replay, uploads_of (delivery.redelivery)  events and files, delivered by hand
     refresh (remote.watching)                 copy of a run that goes on elsewhere
-    examine_machine, examine_job (doctor), quick_warnings (doctor.quick)   findings about a machine
+    quick_warnings (quick_checks)             warnings about the machine before an attempt
     read_operator_file (operator_file), authorize (authorizing)            decisions of the operator
 """

@@ -2,6 +2,7 @@
 
 Door:
 
+    examine_run (run_checks)                             all checks of a run
     LogRecord.read (log_record)                          event log, in one pass
     check_log, check_retrained (log_checks)              log and result agree; steps that were trained twice are equal
     examine_checkpoints, check_story (checkpoint_checks) files of checkpoints; those that should be there

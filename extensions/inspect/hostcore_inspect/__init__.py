@@ -1,4 +1,4 @@
-"""Inspection of runs: ``hostcore report``, ``hostcore compare``, and the picture of the loss at the end of a run.
+"""Inspection of runs and machines: ``hostcore report``, ``compare`` and ``doctor``, and the picture of the loss.
 
-Its door: the two commands and the files that they write.
+Its door: the three commands and the files that they write.
 """

@@ -42,10 +42,10 @@ from hostcore.supervisor.attempt.restarting import Restart
 from hostcore.supervisor.attempt.serving import SHORT_TIMEOUTS, Serving, Timeouts, fails_for
 from hostcore.supervisor.attempt.stopping import LEAVE_SECONDS, Limits, Stopping
 from hostcore.supervisor.devices import shared_device
-from hostcore.supervisor.doctor.quick import quick_warnings
 from hostcore.supervisor.interrupts import Interrupts
 from hostcore.supervisor.opening import Opening, RunConflict, require_same_data
 from hostcore.supervisor.plan import RunPlan
+from hostcore.supervisor.quick_checks import quick_warnings
 from hostcore.supervisor.workers.session import TICK_SECONDS, Member, WorkerSession
 from hostcore.supervisor.workers.spawn import LocalRanks, Spawn
 from hostcore.supervisor.writable import unwritable

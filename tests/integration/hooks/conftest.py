@@ -13,7 +13,7 @@ import pytest
 
 import hostcore
 from hostcore.runs.result import RunResult
-from hostcore.supervisor.doctor import quick
+from hostcore.supervisor import quick_checks
 from hostcore_hookspecs import Event
 
 HERE = Path(__file__).parent
@@ -42,8 +42,10 @@ def write_rows(path: Path, first: int, count: int) -> None:
 @pytest.fixture(autouse=True)
 def roomy(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine that has enough of everything, so that no run has a warning in its log."""
-    monkeypatch.setattr(quick, "space_of", lambda _: {"free_bytes": 10**12, "total_bytes": 10**13, "free_names": None})
-    monkeypatch.setattr(quick, "available_memory", lambda: None)
+    monkeypatch.setattr(
+        quick_checks, "space_of", lambda _: {"free_bytes": 10**12, "total_bytes": 10**13, "free_names": None}
+    )
+    monkeypatch.setattr(quick_checks, "available_memory", lambda: None)
 
 
 @pytest.fixture

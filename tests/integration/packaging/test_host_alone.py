@@ -88,9 +88,10 @@ def test_lists_its_own_commands(alone: Callable[..., Ran]) -> None:
         (["check", "x"], install_command("conformance")),
         (["report", "x"], install_command("inspect")),
         (["compare", "x", "y"], install_command("inspect")),
+        (["doctor"], install_command("inspect")),
         (["list", "--server", "http://localhost:1"], install_command("service")),
     ],
-    ids=["serve", "check", "report", "compare", "server"],
+    ids=["serve", "check", "report", "compare", "doctor", "server"],
 )
 def test_says_what_installs_the_rest(alone: Callable[..., Ran], arguments: list[str], says: str) -> None:
     said = alone(*arguments)

@@ -68,6 +68,7 @@ TORCH_ROOMS = (
     "hostcore_toolkit",
     FORMER_TOOLKIT,
     "hostcore_conformance",
+    "hostcore_inspect.doctor",
     "hostcore_lightning",
     "hostcore_transformers",
     "hostcore.checkpoints.encoding",

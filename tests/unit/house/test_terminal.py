@@ -18,7 +18,7 @@ ALLOWED = {
     "hostcore/supervisor/remote/transfer.py": "draws with rich",
     "hostcore/in_process.py": "is no command; escapes by itself",
     "hostcore_service/server.py": "its own address",
-    "hostcore/supervisor/doctor/disk_probe.py": "an answer to the process that has asked",
+    "hostcore_inspect/doctor/disk_probe.py": "an answer to the process that has asked",
     "hostcore/worker/__main__.py": "its own usage",
     "hostcore/probe.py": "into the pipe of the process that has asked",
     "hostcore_builtin_plugins/terminal.py": "draws with rich; escapes by itself",

@@ -10,8 +10,8 @@ import pytest
 from actors import staged
 
 from hostcore.events.reader import read_events
-from hostcore.supervisor.doctor import quick
-from hostcore.supervisor.doctor.quick import NoSpace, quick_warnings
+from hostcore.supervisor import quick_checks
+from hostcore.supervisor.quick_checks import NoSpace, quick_warnings
 from hostcore_hookspecs.events import RunSucceeded, Warning
 
 
@@ -29,8 +29,8 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     """The machine of the test, whatever it really has."""
     made = Machine()
     space = {"total_bytes": 10**13, "free_names": None}
-    monkeypatch.setattr(quick, "space_of", lambda folder: {**space, "free_bytes": made.free_bytes})
-    monkeypatch.setattr(quick, "available_memory", lambda: made.memory)
+    monkeypatch.setattr(quick_checks, "space_of", lambda folder: {**space, "free_bytes": made.free_bytes})
+    monkeypatch.setattr(quick_checks, "available_memory", lambda: made.memory)
     monkeypatch.setattr(resource, "getrlimit", lambda which: (made.files, 10**6))
     for name in [name for name in os.environ if name.startswith("HOSTCORE_") and name != "HOSTCORE_RUNS_DIR"]:
         monkeypatch.delenv(name)

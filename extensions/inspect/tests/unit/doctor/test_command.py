@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from hostcore.supervisor.doctor.finding import Finding
-from hostcore.supervisor.doctor.job import JobReport
 from hostcore_hookspecs import HostcoreError
+from hostcore_inspect.doctor.finding import Finding
+from hostcore_inspect.doctor.job import JobReport
 
 FINE = Finding(name="torch", status="ok", finding="2.9.0", hint="never shown")
 SLOW = Finding(name="disk.kind", status="warning", finding="nfs4", hint="move it", details={"kind": "nfs4"})
@@ -25,9 +25,9 @@ def found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., None
             assert (folder, timeout_seconds) == (tmp_path / "other", 60)
             return iter(findings)
 
-        monkeypatch.setattr("hostcore.supervisor.doctor.machine.examine_machine", examine)
+        monkeypatch.setattr("hostcore_inspect.doctor.machine.examine_machine", examine)
         if report is not None:
-            monkeypatch.setattr("hostcore.supervisor.doctor.job.examine_job", lambda *_, **__: report)
+            monkeypatch.setattr("hostcore_inspect.doctor.job.examine_job", lambda *_, **__: report)
 
     return have
 

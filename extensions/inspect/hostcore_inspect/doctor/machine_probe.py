@@ -1,4 +1,4 @@
-"""``python -m hostcore.worker.probe.machine``: torch, the CPU, and what accelerators there are."""
+"""``python -m hostcore_inspect.doctor.machine_probe``: torch, the CPU, and the accelerators."""
 
 import importlib.util
 import platform
@@ -11,7 +11,7 @@ from hostcore.probe import Say, answer
 
 
 def examine(say: Say) -> None:
-    """Tell about the interpreter, torch, the CPU, the driver and the accelerators, in this order."""
+    """Report the interpreter, torch, the CPU, the driver and the accelerators, in this order."""
     say(
         python={
             "version": platform.python_version(),
@@ -26,7 +26,7 @@ def examine(say: Say) -> None:
     import torch
 
     say(torch=_torch())
-    from hostcore.worker.probe.product import check_products
+    from hostcore_inspect.doctor.product import check_products
 
     check_products(torch.device("cpu"), say)
     say(doing="looking for accelerators")
@@ -52,7 +52,7 @@ def _torch() -> dict[str, Any]:
 
 
 def _driver() -> dict[str, Any]:
-    """What the system says about accelerators, whatever torch can do with them."""
+    """Return the accelerators of the system, whether torch can use them or not."""
     version = None
     for path, pattern in (
         ("/proc/driver/nvidia/version", r"Module\D*\s(\d+\.[\d.]+)"),
@@ -68,7 +68,7 @@ def _driver() -> dict[str, Any]:
 
 
 def _why_none(say: Say) -> str | None:
-    """Why torch has no CUDA or ROCm device, in its own words; None if it has, or was not built for any."""
+    """Return the reason of torch for having no CUDA or ROCm device; None if it has one, or was not built for any."""
     import torch
 
     if torch.version.cuda is None and torch.version.hip is None:

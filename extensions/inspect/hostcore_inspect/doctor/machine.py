@@ -1,4 +1,4 @@
-"""All there is to look at on a machine, in the order in which it is told: what is known at once comes first."""
+"""All checks of a machine, in the order of their output: quick ones first."""
 
 import os
 from collections.abc import Iterator
@@ -8,27 +8,27 @@ from typing import Final
 
 from hostcore.plugins.installed import discover
 from hostcore.probe import Answer, Probe
-from hostcore.supervisor.doctor.compute import device_finding, held_findings, machine_findings
-from hostcore.supervisor.doctor.disk import disk_findings
-from hostcore.supervisor.doctor.finding import Finding
-from hostcore.supervisor.doctor.installed import plugins_finding, python_finding, requirements_finding
-from hostcore.supervisor.doctor.ranks import adding_up
-from hostcore.supervisor.doctor.settings import settings_finding
-from hostcore.supervisor.doctor.system import system_findings
+from hostcore_inspect.doctor.compute import device_finding, held_findings, machine_findings
+from hostcore_inspect.doctor.disk import disk_findings
+from hostcore_inspect.doctor.finding import Finding
+from hostcore_inspect.doctor.installed import plugins_finding, python_finding, requirements_finding
+from hostcore_inspect.doctor.ranks import adding_up
+from hostcore_inspect.doctor.settings import settings_finding
+from hostcore_inspect.doctor.system import system_findings
 
 #: Ranks on the CPU: the fewest that have something to add up.
 _CPU_RANKS: Final = 2
 
 
 def examine_machine(folder: Path, *, timeout_seconds: float) -> Iterator[Finding]:
-    """Look at everything that jobs need. Ends in time, whatever a driver or a file server does.
+    """Check everything that jobs need. Ends in time, whatever a driver or a file server does.
 
     :param folder: Of all runs. It need not be there, and is not made.
     :param timeout_seconds: For each of what may hang: the disk, torch, the devices together, the ranks together.
     """
     with ExitStack() as stack:
-        disk = stack.enter_context(Probe("hostcore.supervisor.doctor.disk_probe", [str(folder)]))
-        machine = stack.enter_context(Probe("hostcore.worker.probe.machine"))
+        disk = stack.enter_context(Probe("hostcore_inspect.doctor.disk_probe", [str(folder)]))
+        machine = stack.enter_context(Probe("hostcore_inspect.doctor.machine_probe"))
         yield python_finding()
         yield requirements_finding()
         yield plugins_finding(discover())
@@ -45,7 +45,9 @@ def _together(machine: Answer, timeout_seconds: float) -> Iterator[Finding]:
     """The accelerators, then ranks on them and on the CPU; nothing of it if torch does not work."""
     torch, found = machine.last("torch"), machine.last("accelerators") or ()
     with ExitStack() as stack:
-        probes = [(one, stack.enter_context(Probe("hostcore.worker.probe.device", [one["name"]]))) for one in found]
+        probes = [
+            (one, stack.enter_context(Probe("hostcore_inspect.doctor.device_probe", [one["name"]]))) for one in found
+        ]
         for one, probe in probes:
             yield device_finding(one, probe.answer(timeout_seconds))
     if torch is None or not torch["distributed"]:

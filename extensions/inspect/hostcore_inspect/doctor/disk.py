@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from hostcore.probe import Answer
 from hostcore.runs.directory import RUNS_DIR_VARIABLE
-from hostcore.supervisor.doctor.finding import Finding, Status, size
+from hostcore.supervisor.quick_checks import free_space, is_full
+from hostcore_inspect.doctor.finding import Finding, Status
 
-_NO_SPACE: Final = 100_000_000
 _LITTLE_SPACE: Final = 10_000_000_000
 _SLOW_SECONDS: Final = 0.5
 _IN_MEMORY: Final = frozenset({"tmpfs", "ramfs", "devtmpfs"})
@@ -20,7 +20,7 @@ _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 def disk_findings(answer: Answer, folder: Path) -> Iterator[Finding]:
-    """What the probe said.
+    """Judge the answer of the probe.
 
     :param folder: Of all runs.
     """
@@ -57,20 +57,12 @@ def _write(answer: Answer, folder: Path) -> Finding:
 
 
 def space_finding(space: Mapping[str, Any]) -> Finding:
-    """Whether there is room; see :func:`hostcore.supervisor.doctor.disk_probe.space_of`."""
-    free, names = space["free_bytes"], space["free_names"]
-    status: Status = "ok"
-    if free < _LITTLE_SPACE:
-        status = "warning"
-    if free < _NO_SPACE or names == 0:
-        status = "failed"
-    no_names = "; no more files can be made (inodes)" if names == 0 else ""
+    """Check the free space; see :func:`hostcore.supervisor.quick_checks.space_of`."""
+    finding, hint = free_space(space)
+    little = space["free_bytes"] < _LITTLE_SPACE
+    status: Status = "failed" if is_full(space) else "warning" if little else "ok"
     return Finding(
-        name="disk.space",
-        status=status,
-        finding=f"{size(free)} of {size(space['total_bytes'])} free{no_names}",
-        hint=None if status == "ok" else f"make room, or choose another disk: {RUNS_DIR_VARIABLE}=/some/folder",
-        details=space,
+        name="disk.space", status=status, finding=finding, hint=None if status == "ok" else hint, details=space
     )
 
 

@@ -1,4 +1,4 @@
-"""Whether one job could run on a machine that was looked at."""
+"""Checks of one job on an examined machine."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -8,12 +8,12 @@ import attrs
 
 from hostcore.errors import all_errors
 from hostcore.supervisor.check import check_job
-from hostcore.supervisor.doctor.finding import Finding, size
-from hostcore.supervisor.doctor.system import WORKER_BYTES, available_memory
 from hostcore.supervisor.opening import examine_run
 from hostcore.supervisor.plan import RunPlan
+from hostcore.supervisor.quick_checks import WORKER_BYTES, available_memory, size
 from hostcore.supervisor.remote.adopting import find_in_mirror
 from hostcore_hookspecs.errors import HostcoreError
+from hostcore_inspect.doctor.finding import Finding
 
 #: Errors of a job that another machine, or this one in another state, would not have.
 _OF_THE_MACHINE: Final = frozenset(
@@ -25,26 +25,26 @@ Check = Callable[..., Mapping[str, Any]]
 
 @attrs.frozen(kw_only=True)
 class JobReport:
-    """Whether a job could run here."""
+    """Result of the checks of a job."""
 
     findings: Sequence[Finding]
-    #: What it would run on, as far as that is known: ``("cuda:0", "cuda:1")``.
+    #: The devices that it would run on, if known: ``("cuda:0", "cuda:1")``.
     devices: Sequence[str] = ()
-    #: Everything that ``hostcore validate`` has against it.
+    #: The errors of ``hostcore validate``.
     errors: Sequence[HostcoreError] = ()
 
     @property
     def invalid(self) -> bool:
-        """Whether it could run nowhere."""
+        """Return whether it could run nowhere."""
         return any(error.code not in _OF_THE_MACHINE for error in self.errors)
 
 
 def examine_job(
     plan: RunPlan, machine: Sequence[Finding], *, timeout_seconds: float, check: Check = check_job
 ) -> JobReport:
-    """Check a job as ``hostcore validate`` does, and whether the machine has what it asks for.
+    """Check a job as ``hostcore validate`` does, and whether the machine has what it requests.
 
-    :param machine: What was found on it.
+    :param machine: The findings of the machine.
     :param timeout_seconds: For the worker that checks the job.
     """
     blocking = [one.name for one in machine if one.hung or (one.name == "torch" and one.status == "failed")]
@@ -66,12 +66,12 @@ def examine_job(
 
 
 def may_be_needless(finding: Finding) -> bool:
-    """Whether a job may not need what was looked at."""
+    """Return whether a job may not need the examined part."""
     return finding.name.startswith(("accelerators", "device.", "ranks."))
 
 
 def for_job(machine: Sequence[Finding], report: JobReport) -> list[Finding]:
-    """What was found on the machine, as it concerns a job: what failed, and is not needed by it, is a warning."""
+    """Judge the findings of a machine for a job: failures of parts that it does not need are warnings."""
     needed = {f"device.{device}" for device in report.devices}
     needed |= {f"ranks.{backend}" for backend in _backends(report.devices)}
     if not report.devices:  # it is not known what it needs
@@ -96,7 +96,7 @@ def _validated(
 
 
 def _devices(plan: RunPlan, checked: Mapping[str, Any]) -> list[str]:
-    """What each rank would run on; empty if that is for the worker to choose, and it could not."""
+    """Return the device of each rank; empty if the worker chooses it, and could not."""
     asked = plan.spec.requested_devices
     if "auto" in asked:
         return list(checked.get("devices", ()))
@@ -155,7 +155,7 @@ def _ranks(devices: Sequence[str], found: Mapping[str, Finding]) -> Finding:
 
 
 def _backends(devices: Sequence[str]) -> Sequence[str]:
-    """What several ranks on these devices talk over; the host itself always over gloo."""
+    """Return the backends of several ranks on these devices; the host itself always uses gloo."""
     if len(devices) < 2:
         return ()
     return ("gloo", "nccl") if any(name.startswith("cuda") for name in devices) else ("gloo",)

@@ -21,9 +21,9 @@ from hostcore.cli.output import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hostcore.supervisor.doctor.finding import Finding
-    from hostcore.supervisor.doctor.job import JobReport
     from hostcore.supervisor.plan import RunPlan
+    from hostcore_inspect.doctor.finding import Finding
+    from hostcore_inspect.doctor.job import JobReport
 
 _MARKS = {"ok": "ok", "warning": "warn", "failed": "FAILED"}
 _COLORS = {"ok": "green", "warning": "yellow", "failed": "red"}
@@ -65,7 +65,7 @@ def doctor_command(
     if job is not None:
         with plugins_print_aside(as_json):
             plan = plan_of(job, options, runs=runs)
-    findings, report = _examine(plan, runs, timeout_seconds, telling=not as_json)
+    findings, report = _examine(plan, runs, timeout_seconds, printing=not as_json)
     ok = all(one.status != "failed" for one in findings)
     if as_json:
         print_json({"checks": [one.as_dict() for one in findings], "ok": ok})
@@ -80,29 +80,29 @@ def doctor_command(
 
 
 def _examine(
-    plan: "RunPlan | None", runs: Path, timeout_seconds: float, *, telling: bool
+    plan: "RunPlan | None", runs: Path, timeout_seconds: float, *, printing: bool
 ) -> "tuple[Sequence[Finding], JobReport | None]":
-    """Look at everything, and tell it as it comes in, if it is to be told."""
-    from hostcore.supervisor.doctor.job import examine_job, for_job, may_be_needless
-    from hostcore.supervisor.doctor.machine import examine_machine
+    """Run all checks; print each finding as it comes if ``printing``."""
+    from hostcore_inspect.doctor.job import examine_job, for_job, may_be_needless
+    from hostcore_inspect.doctor.machine import examine_machine
 
     machine: list[Finding] = []
     known = 0  # from the first on: what they come to, with this job
     for one in examine_machine(runs, timeout_seconds=timeout_seconds):
         machine.append(one)
         known += plan is None or not may_be_needless(one)
-        if telling and known == len(machine):
-            _tell(one)
+        if printing and known == len(machine):
+            _print(one)
     if plan is None:
         return machine, None
     report = examine_job(plan, machine, timeout_seconds=timeout_seconds)
     findings = [*for_job(machine, report), *report.findings]
-    for one in findings[known:] if telling else ():
-        _tell(one)
+    for one in findings[known:] if printing else ():
+        _print(one)
     return findings, report
 
 
-def _tell(finding: "Finding") -> None:
+def _print(finding: "Finding") -> None:
     mark = style(_MARKS[finding.status].ljust(_MARK_WIDTH), fg=_COLORS[finding.status])
     echo(f"{mark}  {finding.name.ljust(_NAME_WIDTH)}  {finding.finding}")
     if finding.hint and finding.status != "ok":

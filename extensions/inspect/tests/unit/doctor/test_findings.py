@@ -10,14 +10,16 @@ import pytest
 import hostcore
 from hostcore.plugins.installed import discover
 from hostcore.probe import Answer
-from hostcore.supervisor.doctor import disk_probe, installed, settings, system
-from hostcore.supervisor.doctor.compute import device_finding, machine_findings
-from hostcore.supervisor.doctor.disk import disk_findings
-from hostcore.supervisor.doctor.finding import Finding, size
-from hostcore.supervisor.doctor.job import JobReport, for_job
-from hostcore.supervisor.doctor.ranks import sums_finding as ranks_finding
-from hostcore.supervisor.doctor.settings import OWN, settings_finding
+from hostcore.supervisor import quick_checks
+from hostcore.supervisor.quick_checks import OWN, size
 from hostcore_builtin_plugins.extras import install_command
+from hostcore_inspect.doctor import disk_probe, installed, settings, system
+from hostcore_inspect.doctor.compute import device_finding, machine_findings
+from hostcore_inspect.doctor.disk import disk_findings
+from hostcore_inspect.doctor.finding import Finding
+from hostcore_inspect.doctor.job import JobReport, for_job
+from hostcore_inspect.doctor.ranks import sums_finding as ranks_finding
+from hostcore_inspect.doctor.settings import settings_finding
 
 TORCH = {"version": "2.9.0", "build": "CUDA 12.8", "threads": 8, "instructions": "AVX2", "distributed": True}
 GPU = {"name": "cuda:0", "model": "NVIDIA H100", "memory_bytes": 80 << 30, "capability": "9.0"}
@@ -182,8 +184,8 @@ class TestSystem:
         assert all(one.hint for one in found)
 
     def test_a_limit_of_the_control_group_is_what_there_is(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(system, "memory_limit", lambda: 3_000_000_000)
-        assert system.total_memory() == 3_000_000_000
+        monkeypatch.setattr(quick_checks, "memory_limit", lambda: 3_000_000_000)
+        assert quick_checks.total_memory() == 3_000_000_000
         assert "a limit of the control group" in system.memory_finding(None, 3_000_000_000).finding
 
     @pytest.mark.parametrize(("count", "told"), [(25.3e9, "25.3 GB"), (64e6, "64 MB"), (1.2e12, "1.2 TB"), (0, "0 kB")])

@@ -1,4 +1,4 @@
-"""Several ranks that add up a vector, as they will have to for every step of a distributed training."""
+"""Check of several ranks: they add up a vector, as in every step of a distributed training."""
 
 import time
 from collections.abc import Iterator
@@ -8,12 +8,12 @@ from typing import Final
 import attrs
 
 from hostcore.probe import Answer, Probe
-from hostcore.supervisor.doctor.finding import Finding
 from hostcore.supervisor.workers.spawn import LocalRanks
+from hostcore_inspect.doctor.finding import Finding
 
 _OUTPUT_LINES: Final = 10
 _POLL_SECONDS: Final = 0.02
-#: What a rank still has to say after another one has failed.
+#: For the answers of the other ranks after one has failed.
 _GRACE_SECONDS: Final = 3.0
 _DEVICES: Final = {"gloo": "cpu", "nccl": "cuda"}
 _HINTS: Final = {
@@ -53,7 +53,7 @@ def adding_up(backend: str, world_size: int) -> Iterator[Ranks]:
         probes = [
             stack.enter_context(
                 Probe(
-                    "hostcore.worker.probe.rank",
+                    "hostcore_inspect.doctor.rank_probe",
                     [_DEVICES[backend]],
                     environment=ranks.environment(rank),
                     pass_fds=[meeting.fileno()] if rank == 0 else [],
@@ -65,7 +65,7 @@ def adding_up(backend: str, world_size: int) -> Iterator[Ranks]:
 
 
 def sums_finding(backend: str, answers: list[Answer]) -> Finding:
-    """The sums that the ranks of a backend have made, or the first rank that could not."""
+    """Judge the sums of the ranks of a backend, or report the first rank that failed."""
     name, count = f"ranks.{backend}", len(answers)
     sums = [answer.last("sum") for answer in answers]
     details = {"world_size": count, "sums": sums}

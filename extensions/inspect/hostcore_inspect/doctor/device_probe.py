@@ -1,4 +1,4 @@
-"""``python -m hostcore.worker.probe.device cuda:0``: one accelerator at work."""
+"""``python -m hostcore_inspect.doctor.device_probe cuda:0``: one accelerator at work."""
 
 import sys
 
@@ -6,11 +6,11 @@ from hostcore.probe import Say, answer
 
 
 def examine(say: Say) -> None:
-    """Tell how much memory the device has free, and how it multiplies."""
+    """Report the free memory of the device, and its products."""
     say(doing="importing torch")
     import torch
 
-    from hostcore.worker.probe.product import check_products
+    from hostcore_inspect.doctor.product import check_products
 
     device = torch.device(sys.argv[1])
     say(doing=f"starting {device}")

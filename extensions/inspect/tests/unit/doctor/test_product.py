@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from hostcore.worker.probe.product import check_products
+from hostcore_inspect.doctor.product import check_products
 
 CPU = torch.device("cpu")
 MATMUL = torch.Tensor.__matmul__

@@ -1,7 +1,6 @@
-"""``python -m hostcore.supervisor.doctor.disk_probe FOLDER``: writing there as a checkpoint does.
+"""``python -m hostcore_inspect.doctor.disk_probe FOLDER``: write there as a checkpoint does.
 
-In a process of its own, since a call to a file server that is gone never returns. Speaks as
-:mod:`hostcore.probe` says.
+In a process of its own, since a call to a lost file server never returns. Answers as :mod:`hostcore.probe` says.
 """
 
 import json
@@ -14,12 +13,16 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
+import psutil
+
+from hostcore.supervisor.quick_checks import space_of
+
 _LARGE_BYTES: Final = 8 << 20
 _SMALL_TIMES: Final = 5
 
 
 def main(folder: Path) -> None:
-    """Tell where the folder would lie, on what, and how writing goes. What is written is removed."""
+    """Report the file system of the folder, its free space, and the speed of writes, which are removed again."""
     try:
         _examine(folder)
     except OSError as error:
@@ -47,15 +50,8 @@ def _examine(folder: Path) -> None:
         shutil.rmtree(place, ignore_errors=True)
 
 
-def space_of(folder: Path) -> dict[str, Any]:
-    """The free space of the disk of a folder, and how many more files it can have: None where that is not limited."""
-    disk = os.statvfs(folder)
-    space = {"free_bytes": disk.f_bavail * disk.f_frsize, "total_bytes": disk.f_blocks * disk.f_frsize}
-    return {**space, "free_names": disk.f_favail if disk.f_files else None}
-
-
 def _commit(place: Path, name: str) -> float:
-    """The seconds that a small file takes to be there for good, under its last name."""
+    """Commit a small file under its last name; return the seconds that it took."""
     started = time.perf_counter()
     _write(place / f".{name}", b"{}")
     (place / f".{name}").rename(place / name)
@@ -75,20 +71,13 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def file_system(path: Path) -> str | None:
-    """What the kernel calls the file system of a path: ``ext4``; None where it does not say."""
-    try:
-        mounts = Path("/proc/self/mountinfo").read_text().splitlines()
-    except OSError:  # not Linux
-        return None
-    real = path.resolve()
-    found: tuple[Path, str | None] = (Path(), None)
-    for line in mounts:
-        left, _, right = line.partition(" - ")
-        # Spaces and the like are octal there; of several mounts at one place the last counts.
-        point = Path(left.split()[4].encode().decode("unicode_escape"))
-        if real.is_relative_to(point) and len(point.parts) >= len(found[0].parts):
-            found = (point, right.split()[0])
-    return found[1]
+    """Return the kernel's name of the file system of a path: ``ext4``; None if it is unknown."""
+    real, found, depth = path.resolve(), None, 0
+    for mount in psutil.disk_partitions(all=True):  # of several mounts at one place the last counts
+        point = Path(mount.mountpoint)
+        if real.is_relative_to(point) and len(point.parts) >= depth:
+            found, depth = mount.fstype, len(point.parts)
+    return found
 
 
 def _say(**content: Any) -> None:

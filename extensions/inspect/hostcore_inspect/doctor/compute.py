@@ -1,4 +1,4 @@
-"""Torch, the CPU and the accelerators: what their probes said, as findings."""
+"""Findings about torch, the CPU and the accelerators, from the answers of their probes."""
 
 import os
 import sys
@@ -7,7 +7,8 @@ from typing import Any, Final
 
 from hostcore.probe import Answer
 from hostcore.supervisor.device_leases import DeviceLeasesUnusable, device_holders
-from hostcore.supervisor.doctor.finding import Finding, Status, size
+from hostcore.supervisor.quick_checks import size
+from hostcore_inspect.doctor.finding import Finding, Status
 
 #: Of a device's memory; below it another process uses the device.
 _FREE_SHARE: Final = 0.5
@@ -18,7 +19,7 @@ _OUTPUT_LINES: Final = 10
 
 
 def machine_findings(machine: Answer) -> Iterator[Finding]:
-    """What the probe said, up to where it broke off."""
+    """Judge the answer of the probe, up to its end."""
     torch = machine.last("torch")
     if torch is None:
         yield _broken("torch", machine, f"torch cannot be used: {machine.trouble}", _reinstall(machine))
@@ -57,8 +58,8 @@ def _accelerators(machine: Answer, torch: Mapping[str, Any]) -> Finding:
     if not driver["devices"]:
         return Finding(name="accelerators", status="ok", finding="none: jobs run on the CPU", details=details)
     if hiding := [f"{name}={os.environ[name]}" for name in _HIDING if os.environ.get(name) in ("", "-1")]:
-        told = f"{seen} is hidden by {', '.join(hiding)}: jobs run on the CPU"
-        return Finding(name="accelerators", status="ok", finding=told, details=details)
+        hidden = f"{seen} is hidden by {', '.join(hiding)}: jobs run on the CPU"
+        return Finding(name="accelerators", status="ok", finding=hidden, details=details)
     if torch["build"] == "CPU":
         return Finding(
             name="accelerators",
@@ -77,7 +78,7 @@ def _accelerators(machine: Answer, torch: Mapping[str, Any]) -> Finding:
 
 
 def held_findings() -> Iterator[Finding]:
-    """Which runs hold the GPUs; nothing where there is none."""
+    """List the runs that hold the GPUs; nothing without GPUs."""
     try:
         held = device_holders()
     except DeviceLeasesUnusable as error:
@@ -85,13 +86,13 @@ def held_findings() -> Iterator[Finding]:
         yield Finding(name="accelerators.held", status="failed", finding=finding, hint=error.hint)
         return
     if held:
-        told = ", ".join(f"{name} by {holder}" for name, holder in held.items() if holder)
+        holders = ", ".join(f"{name} by {holder}" for name, holder in held.items() if holder)
         details = {name: holder and holder.run_id for name, holder in held.items()}
-        yield Finding(name="accelerators.held", status="ok", finding=told or "none, by any run", details=details)
+        yield Finding(name="accelerators.held", status="ok", finding=holders or "none, by any run", details=details)
 
 
 def device_finding(device: Mapping[str, Any], answer: Answer) -> Finding:
-    """Whether a device multiplies rightly.
+    """Judge the products of a device.
 
     :param device: Its ``name``; ``model``, ``capability`` of an accelerator.
     """
@@ -113,7 +114,7 @@ def device_finding(device: Mapping[str, Any], answer: Answer) -> Finding:
         finding = f"it does not compute: {answer.trouble}"
         remedy = f"see whether others hold {name} (nvidia-smi); leave it out with CUDA_VISIBLE_DEVICES, or replace it"
         return _broken(f"device.{name}", answer, finding, remedy, details)
-    finding = "; ".join(_told(precision, one) for precision, one in products.items())
+    finding = "; ".join(_described(precision, one) for precision, one in products.items())
     status: Status = "ok"
     hint = None
     if memory:
@@ -126,7 +127,7 @@ def device_finding(device: Mapping[str, Any], answer: Answer) -> Finding:
     return Finding(name=f"device.{name}", status=status, finding=finding, hint=hint, details=details, products=statuses)
 
 
-def _told(precision: str, product: Mapping[str, Any]) -> str:
+def _described(precision: str, product: Mapping[str, Any]) -> str:
     if product["status"] == "absent":
         return f"no {precision}"
     return f"{precision} {product['tflops']:.3g} TFLOP/s" if product["tflops"] else f"{precision} right"

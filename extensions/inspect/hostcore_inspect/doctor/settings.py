@@ -1,41 +1,16 @@
 """Environment variables that change what jobs do."""
 
-import difflib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Final
 
-from hostcore.runs.directory import RUNS_DIR_VARIABLE
-from hostcore.supervisor.device_leases import DEVICES_DIR_VARIABLE
-from hostcore.supervisor.doctor.finding import Finding
-from hostcore.supervisor.ranks.engine import (
-    ADMISSION_VARIABLE,
-    MASTER_SOCKET_VARIABLE,
-    START_VARIABLE,
-    SUPERVISOR_VARIABLE,
-    Engine,
-    InvalidRanks,
-)
+from hostcore.supervisor.quick_checks import OWN, OWN_PREFIX, unknown_variables
+from hostcore.supervisor.ranks.engine import Engine, InvalidRanks
+from hostcore_inspect.doctor.finding import Finding
 
-#: Those that hostcore reads or sets.
-OWN: Final = frozenset(
-    {
-        "HOSTCORE_CACHE_DIR",
-        "HOSTCORE_CONFIG",
-        "HOSTCORE_DATABASE_URL",
-        ADMISSION_VARIABLE,
-        DEVICES_DIR_VARIABLE,
-        "HOSTCORE_SERVER",
-        RUNS_DIR_VARIABLE,
-        MASTER_SOCKET_VARIABLE,
-        START_VARIABLE,
-        SUPERVISOR_VARIABLE,
-    }
-)
-_OWN_PREFIX: Final = "HOSTCORE_"
-#: torchrun sets it for its ranks, beside what other engines set.
+#: Set by torchrun for its ranks, beside the variables of other engines.
 _ELASTIC: Final = "TORCHELASTIC_RUN_ID"
-_TELLING: Final = frozenset(
+_SHOWN: Final = frozenset(
     {
         "CUBLAS_WORKSPACE_CONFIG",
         "CUDA_DEVICE_ORDER",
@@ -58,16 +33,16 @@ _TELLING: Final = frozenset(
         "WORLD_SIZE",
     }
 )
-_TELLING_PREFIXES: Final = (_OWN_PREFIX, "GLOO_", "NCCL_", "PYTORCH_", "TORCH_")
+_SHOWN_PREFIXES: Final = (OWN_PREFIX, "GLOO_", "NCCL_", "PYTORCH_", "TORCH_")
 _SECRET: Final = re.compile("TOKEN|SECRET|PASSWORD|CREDENTIAL|_KEY")
 
 
 def settings_finding(environment: Mapping[str, str]) -> Finding:
-    """What is set, and what of it is likely to be a mistake."""
-    told = {
+    """Check the variables that are set for likely mistakes."""
+    shown = {
         name: "***" if _SECRET.search(name) else value
         for name, value in sorted(environment.items())
-        if name in _TELLING or name.startswith(_TELLING_PREFIXES)
+        if name in _SHOWN or name.startswith(_SHOWN_PREFIXES)
     }
     try:
         mistakes = _mistakes(environment)
@@ -77,22 +52,22 @@ def settings_finding(environment: Mapping[str, str]) -> Finding:
             status="failed",
             finding=error.message,
             hint=error.hint,
-            details={"variables": told},
+            details={"variables": shown},
         )
-    listed = ", ".join(f"{name}={value}" for name, value in told.items())
+    listed = ", ".join(f"{name}={value}" for name, value in shown.items())
     return Finding(
         name="environment",
         status="warning" if mistakes else "ok",
         finding="; ".join(message for message, _ in mistakes) or listed or "nothing is set that changes what jobs do",
         hint="; ".join(hint for _, hint in mistakes) or None,
-        details={"variables": told},
+        details={"variables": shown},
     )
 
 
 def _mistakes(environment: Mapping[str, str]) -> list[tuple[str, str]]:
-    """What is likely to be wrong, and what to do; in words.
+    """Return likely mistakes, each with its remedy.
 
-    :raises InvalidRanks: What every run would refuse.
+    :raises InvalidRanks: When every run would refuse them.
     """
     found = []
     engine = Engine.of(environment)
@@ -108,13 +83,3 @@ def _mistakes(environment: Mapping[str, str]) -> list[tuple[str, str]]:
         hint = f"did you mean {near}?" if near else f"hostcore reads {', '.join(sorted(OWN))}"
         found.append((f"hostcore does not know {name}", hint))
     return found
-
-
-def unknown_variables(environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """The variables that look like hostcore's own and are not; each with the one that may be meant, or nothing."""
-    for name in sorted(environment):
-        if name.startswith(_OWN_PREFIX) and name not in OWN:
-            # Without what all of them have in common, which would make any two alike.
-            known = [own.removeprefix(_OWN_PREFIX) for own in OWN]
-            near = difflib.get_close_matches(name.removeprefix(_OWN_PREFIX), known, n=1, cutoff=0.75)
-            yield name, f"{_OWN_PREFIX}{near[0]}" if near else ""

@@ -24,7 +24,7 @@ _TIMED_SECONDS: Final = 0.05
 
 
 def check_products(device: torch.device, say: Say) -> None:
-    """Tell of each precision whether the device computes in it, how wrongly, and how fast."""
+    """Report for each precision whether the device computes in it, its error and its speed."""
     for precision in DTYPES:
         say(doing=f"multiplying in {precision} on {device}")
         try:

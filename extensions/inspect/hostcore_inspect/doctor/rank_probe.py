@@ -1,6 +1,6 @@
-"""``python -m hostcore.worker.probe.rank cuda``: one of several ranks that add up a vector.
+"""``python -m hostcore_inspect.doctor.rank_probe cuda``: one of several ranks that add up a vector.
 
-They come together as those of a run do, and each takes the device of its number.
+They meet as those of a run do, and each takes the device of its number.
 """
 
 import os
@@ -16,7 +16,7 @@ _TIMES: Final = 3
 
 
 def examine(say: Say) -> None:
-    """Tell whether the sum over all ranks is right, and how long it took."""
+    """Report the errors of the sum over all ranks, and its time."""
     say(doing="importing torch")
     import torch
     import torch.distributed as dist

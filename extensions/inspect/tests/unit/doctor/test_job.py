@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from hostcore.supervisor.check import CheckFailed, check_job
-from hostcore.supervisor.doctor.finding import Finding
-from hostcore.supervisor.doctor.job import JobReport, examine_job
 from hostcore.supervisor.plan import RunPlan, make_plan
 from hostcore_hookspecs import HostcoreError
+from hostcore_inspect.doctor.finding import Finding
+from hostcore_inspect.doctor.job import JobReport, examine_job
 
 ALL = {"fp32": "right", "bf16": "right", "fp16": "absent"}
 CHECKED = {"device": "cpu", "devices": ["cpu"], "total_steps": 3, "feed_bytes": 0}

@@ -1,4 +1,4 @@
-"""The interpreter, what hostcore requires, and the plugins: read from metadata, nothing imported."""
+"""Checks of the interpreter, the requirements of hostcore and the plugins, by metadata alone."""
 
 import platform
 import sys
@@ -11,9 +11,9 @@ import attrs
 from hostcore.plugins.errors import PluginError
 from hostcore.plugins.installed import Discovered
 from hostcore.plugins.resolve import CONTRACT, check_distribution, undeclared
-from hostcore.supervisor.doctor.finding import Finding
 from hostcore_builtin_plugins.extras import install_command
 from hostcore_hookspecs.api_version import API_VERSION
+from hostcore_inspect.doctor.finding import Finding
 
 _OWN: Final = "hostcore"
 _BUILTIN: Final = "hostcore-builtin-plugins"
@@ -21,7 +21,7 @@ _MOST_NAMED: Final = 3
 
 
 def python_finding() -> Finding:
-    """The interpreter, which the worker shares."""
+    """Check the interpreter, which the worker shares."""
     version, implementation = platform.python_version(), platform.python_implementation()
     usual = implementation == "CPython"
     return Finding(
@@ -34,7 +34,7 @@ def python_finding() -> Finding:
 
 
 def requirements_finding(distribution: str = _OWN) -> Finding:
-    """Whether everything that a distribution requires is installed, in a version that it takes."""
+    """Check that the requirements of a distribution are installed in a version that it takes."""
     from packaging.requirements import Requirement
 
     versions, problems = {}, []
@@ -60,7 +60,7 @@ def requirements_finding(distribution: str = _OWN) -> Finding:
 
 
 def plugins_finding(found: Discovered) -> Finding:
-    """Which plugins could not be used, or not by their names alone. Only the host's own are sure to be needed."""
+    """Find plugins that cannot be used, or not by their names alone. Only the host's own are needed by every job."""
     refused = list(_refused(found))
     conflicts = [
         f"{name!r} is provided by {' and '.join(str(ref.dist) for ref in refs)}"
@@ -74,11 +74,11 @@ def plugins_finding(found: Discovered) -> Finding:
     ]
     distributions = {ref.dist for ref in found.refs}
     missing = _BUILTIN not in distributions or any(one.startswith(f"{_BUILTIN} ") for one in refused)
-    told = f"{len(found.refs)} plugins of {len(distributions)} distributions, contract {API_VERSION}"
+    counts = f"{len(found.refs)} plugins of {len(distributions)} distributions, contract {API_VERSION}"
     return Finding(
         name="plugins",
         status="failed" if missing else "warning" if problems else "ok",
-        finding=_several(problems) or (f"{_BUILTIN} is missing" if missing else told),
+        finding=_several(problems) or (f"{_BUILTIN} is missing" if missing else counts),
         hint="`hostcore plugins` tells all of it; only jobs that use them are concerned"
         if problems and not missing
         else install_command()
@@ -94,7 +94,7 @@ def plugins_finding(found: Discovered) -> Finding:
 
 
 def _refused(found: Discovered) -> Iterator[str]:
-    """The distributions whose plugins were made for another contract."""
+    """Find distributions whose plugins were made for another contract."""
     for ref in {ref.dist: ref for ref in found.refs}.values():
         try:
             check_distribution(ref)
