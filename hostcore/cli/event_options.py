@@ -124,7 +124,7 @@ class EventOptions:
                 document = in_trn_shape(decode_event(line), submission, run_dir=run_dir)
                 return orjson.dumps(document, default=dict, option=orjson.OPT_APPEND_NEWLINE)
 
-        printer = _Printer(plan.directory, shape)
+        printer = _EventPrinter(plan.directory, shape)
         printer.start()
         try:
             yield
@@ -167,7 +167,7 @@ def _usual_format() -> str:
     return "trn" if given.get("config") or given.get("checkpoint") else "hostcore"
 
 
-class _Printer:
+class _EventPrinter:
     """Printer of new events, in a thread: the run waits for no reader.
 
     :param shape: Returns the text to print for a line of the log.

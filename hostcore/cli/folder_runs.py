@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from hostcore.cli.run_client import InstalledPlugins, RunClient, RunList, RunRequest, StartedRun, Validation
+from hostcore.cli.run_client import CheckedJob, InstalledPlugins, RunClient, RunList, RunRequest, StartedRun
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -81,7 +81,7 @@ class FolderRuns(RunClient):
 
         return FolderRun(find_run(name, self._runs))
 
-    def validate(self, job: Path, options: "JobOptions") -> Validation:
+    def validate(self, job: Path, options: "JobOptions") -> CheckedJob:
         """Check a job file for a run in the folder."""
         from hostcore.cli.output import tell_aside
         from hostcore.cli.planning import plan_of
@@ -101,7 +101,7 @@ class FolderRuns(RunClient):
         finished = None if mirrored else examine_run(plan)
         checked = check_job(plan)
         here = [*plan.reporters, *plan.uploaders, *plan.resolvers]
-        return Validation(
+        return CheckedJob(
             spec=plan.spec,
             directory=str(plan.directory.path),
             outcome=_outcome(plan, finished, mirrored),

@@ -73,7 +73,7 @@ class WatchedRun(StartedRun):
         """Return its result; of a lost run, the known facts."""
 
     @abstractmethod
-    def screen(self) -> "Screen":
+    def screen(self) -> "EventScreen":
         """Return the display of its events."""
 
     def follow(self, interrupts: Interrupts) -> RunResult:
@@ -85,7 +85,7 @@ class WatchedRun(StartedRun):
         return self.result()
 
 
-class Screen:
+class EventScreen:
     """Display of events by the reporter ``terminal``; empty if the job does not use it.
 
     :param spec: None for a run whose events are not visible from here.
@@ -107,7 +107,7 @@ class Screen:
             context = ReporterContext(run_id=run_id, attempt=after_attempt + 1, job=job_view(spec), run_dir=place)
             self._reporter.open(context)
 
-    def __enter__(self) -> "Screen":
+    def __enter__(self) -> "EventScreen":
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -24,16 +24,11 @@ _CHANGES: Final = "hostcore.cli.changes"
 class JobOptions:
     """Changes of a job by the options of a command line."""
 
-    #: ``KEY=VALUE``, in their order.
+    #: ``KEY=VALUE`` of ``--set``, in their order.
     overrides: Sequence[str] = ()
+    #: ``KEY=VALUE`` of options that are short for a ``--set``, each with the option: ``terminal=false``, ``--quiet``.
+    short: Mapping[str, str] = attrs.field(factory=dict)
     profile: str | None = None
-    devices: str | None = None
-    resume: bool = False
-    from_checkpoint: str | None = None
-    quiet: bool = False
-    weights: str | None = None
-    #: ``KEY=VALUE`` by :class:`AddedOptions`, each with the option that it comes from.
-    added: Mapping[str, str] = attrs.field(factory=dict)
 
 
 @attrs.frozen(kw_only=True)
@@ -67,13 +62,17 @@ _set = click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", he
 
 def set_option(command: F) -> F:
     """Add ``--set``; the command gets all options that change a job as one value, ``options``."""
-    names = [field.name for field in attrs.fields(JobOptions)]
 
     @functools.wraps(command)
-    def with_options(*args: Any, **kwargs: Any) -> Any:
-        given = {name: kwargs.pop(name) for name in names if name in kwargs}
-        given["added"] = click.get_current_context().meta.get(_CHANGES, {})
-        return command(*args, options=JobOptions(**given), **kwargs)
+    def with_options(*args: Any, overrides: Sequence[str], profile: str | None = None, **kwargs: Any) -> Any:
+        import json
+
+        given = {name: value for name in _SHORT if (value := kwargs.pop(name, None))}
+        short = dict(click.get_current_context().meta.get(_CHANGES, {}))
+        for name, value in given.items():
+            option, key, changed = _SHORT[name]
+            short[f"{key}={json.dumps(changed(value))}"] = option
+        return command(*args, options=JobOptions(overrides=overrides, profile=profile, short=short), **kwargs)
 
     return cast("F", _set(with_options))
 
@@ -93,6 +92,14 @@ quiet_option = click.option("-q", "--quiet", is_flag=True, help='Show no progres
 _in_process = click.option("--in-process", is_flag=True, help="Train in this process, for a debugger.")
 _detach = click.option("--detach", is_flag=True, help="Have the job's launcher run it, apart from this terminal.")
 
+#: By name: the option, the key of the job that it sets, and the key's value by the option's.
+_SHORT: Final[Mapping[str, tuple[str, str, Callable[[Any], Any]]]] = {
+    "devices": ("--devices", "devices", lambda text: [device.strip() for device in text.split(",")]),
+    "resume": ("--resume", "resume_from_checkpoint", bool),
+    "from_checkpoint": ("--from", "resume_from_checkpoint", str),
+    "quiet": ("--quiet", "terminal", lambda quiet: not quiet),
+    "weights": ("--weights", "weights", str),
+}
 _OPTIONS = (
     set_option,
     profile_option,

@@ -8,7 +8,7 @@ from typing import Any, Final
 import attrs
 
 from hostcore.cli.folder_run import FolderRun
-from hostcore.cli.follow import Screen, WatchedRun
+from hostcore.cli.follow import EventScreen, WatchedRun
 from hostcore.cli.output import OutputEcho, tell_aside
 from hostcore.events.reader import GrowingLog
 from hostcore.events.writer import now_ms
@@ -62,12 +62,12 @@ class LaunchedRun(FolderRun, WatchedRun):
         """Return the submission as plain JSON."""
         return self._submission.as_dict()
 
-    def screen(self) -> Screen:
+    def screen(self) -> EventScreen:
         """Return the display of its events; an empty one where only its launcher sees them."""
         if not self._launcher.sees_run_dir:
-            return Screen(None)
+            return EventScreen(None)
         place, before = self._directory.path, self._submission.attempt - 1
-        return Screen(self._plan.spec, run_id=self.run_id, run_dir=place, after_attempt=before)
+        return EventScreen(self._plan.spec, run_id=self.run_id, run_dir=place, after_attempt=before)
 
     def lines(self, meanwhile: Callable[[], None]) -> Iterator[bytes]:
         """Iterate over its events or, where only its launcher sees them, print its output."""

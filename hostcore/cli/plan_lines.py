@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from hostcore.cli.output import echo, style, warn
-from hostcore.cli.run_client import Validation
+from hostcore.cli.run_client import CheckedJob
 from hostcore.cli.wording import named_values
 from hostcore.errors import is_option
 from hostcore.job.data import with_sections
@@ -23,7 +23,7 @@ PRINTED: Final = frozenset(
 _BROUGHT: Final = ", as the trainer brings them"
 
 
-def print_validation(found: Validation) -> None:
+def print_validation(found: CheckedJob) -> None:
     """Print the facts about a checked job."""
     spec, head = found.spec, [("run", found.outcome)]
     if len(files := list(dict.fromkeys(one for one in spec.origins.values() if not is_option(one)))) > 1:

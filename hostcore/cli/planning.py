@@ -77,12 +77,12 @@ def for_fast_dev_run(job: Path, options: JobOptions) -> JobOptions:
         "checkpoint_base_uri": None,
         "max_restarts": 0,
     }
-    added = {f"{key}={json.dumps(value)}": "--fast-dev-run" for key, value in changes.items()}
-    return attrs.evolve(options, added={**options.added, **added})
+    short = {f"{key}={json.dumps(value)}": "--fast-dev-run" for key, value in changes.items()}
+    return attrs.evolve(options, short={**short, **options.short})  # --from and --weights are applied after it
 
 
 def _require_one_beginning(options: JobOptions) -> None:
-    if options.resume and options.from_checkpoint:
+    if {"--resume", "--from"} <= {*options.short.values()}:
         raise click.UsageError(
             "--resume and --from exclude each other: one continues a run, the other begins a new one"
         )
@@ -90,25 +90,7 @@ def _require_one_beginning(options: JobOptions) -> None:
 
 def _overriding(options: JobOptions) -> dict[str, Any]:
     """Return the overrides of options, and the names of those options, for :func:`load_job`."""
-    names = {f"{key}={json.dumps(value)}": option for option, (key, value) in _shorthands(options).items()}
-    names = {**options.added, **names}
-    return {"overrides": [*options.overrides, *names], "override_names": names}
-
-
-def _shorthands(options: JobOptions) -> dict[str, tuple[str, Any]]:
-    """Return key and value of each given option that is short for a ``--set``."""
-    given: dict[str, tuple[str, Any]] = {}
-    if options.devices:
-        given["--devices"] = ("devices", [device.strip() for device in options.devices.split(",")])
-    if options.resume:
-        given["--resume"] = ("resume_from_checkpoint", True)
-    if options.from_checkpoint:
-        given["--from"] = ("resume_from_checkpoint", options.from_checkpoint)
-    if options.quiet:
-        given["--quiet"] = ("terminal", False)
-    if options.weights:
-        given["--weights"] = ("weights", options.weights)
-    return given
+    return {"overrides": [*options.overrides, *options.short], "override_names": options.short}
 
 
 def plan_of_run(run: str, options: JobOptions, *, runs: Path, **where: Any) -> RunPlan:

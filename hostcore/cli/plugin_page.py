@@ -32,7 +32,7 @@ _MARKUP: Final = re.compile(r"([\\*_\[\]<>|#])")
 
 
 @attrs.frozen(kw_only=True)
-class Entry:
+class PluginEntry:
     """An installed plugin, and the facts on its page."""
 
     ref: PluginRef
@@ -59,7 +59,7 @@ class Entry:
         }
 
 
-def entries(descriptions: Sequence[Description], found: Discovered, shipped: ShippedReports) -> list[Entry]:
+def entries(descriptions: Sequence[Description], found: Discovered, shipped: ShippedReports) -> list[PluginEntry]:
     """The entries of plugins, in the order of their descriptions.
 
     :param descriptions: Of plugins that are installed.
@@ -74,13 +74,13 @@ def entries(descriptions: Sequence[Description], found: Discovered, shipped: Shi
     ]
 
 
-def _entry(one: Description, path: Sequence[str] | None, host: set[str], report: ShippedReport | None) -> Entry:
+def _entry(one: Description, path: Sequence[str] | None, host: set[str], report: ShippedReport | None) -> PluginEntry:
     ref = one.ref
     assert ref.dist is not None
     metadata = distribution_on(path, ref.dist).metadata
     extra, inner = _extra(ref)
     needed = [need for need in _requirements(ref.dist, path, *inner) if need.name not in host]
-    return Entry(
+    return PluginEntry(
         ref=ref,
         description=one,
         install=_install(ref.dist, extra),
@@ -121,7 +121,7 @@ def _requirements(distribution: str, path: Sequence[str] | None, *extras: str) -
     ]
 
 
-def page(listed: Sequence[Entry]) -> Iterator[str]:
+def page(listed: Sequence[PluginEntry]) -> Iterator[str]:
     """The lines of the page, without a title: a section for each kind, with a table and a section for each plugin."""
     for kind in KINDS.values():
         of_kind = [one for one in listed if one.ref.kind == kind.name]
@@ -137,11 +137,11 @@ def page(listed: Sequence[Entry]) -> Iterator[str]:
             yield from (f"### {label} `{one.ref.name}`", "", *_section(one))
 
 
-def _origin(one: Entry) -> str:
+def _origin(one: PluginEntry) -> str:
     return f"`{one.ref.dist}` {one.ref.version}"
 
 
-def _section(one: Entry) -> Iterator[str]:
+def _section(one: PluginEntry) -> Iterator[str]:
     yield from (_text(one.description.doc), "")
     facts = {
         "from": f"{_origin(one)}, `{one.ref.value}`",
@@ -170,7 +170,7 @@ def _capabilities(description: Description) -> str:
     return ", ".join([*found.precisions, *(name for name, has in also.items() if has)])
 
 
-def _conformance(one: Entry) -> str:
+def _conformance(one: PluginEntry) -> str:
     if one.report is None:
         return "the package ships no report"
     return one.report.verdict if one.report.is_of(one.ref) else f"{one.report.verdict} (of {one.report.version})"

@@ -64,10 +64,10 @@ def scrub_descriptors() -> None:
 
 def _scrubbed(stream: TextIO) -> TextIO:
     # A process may have been started without any.
-    return stream if stream is None or isinstance(stream, _Scrubbed) else cast("TextIO", _Scrubbed(stream))
+    return stream if stream is None or isinstance(stream, _ScrubbedStream) else cast("TextIO", _ScrubbedStream(stream))
 
 
-class _Scrubbed:
+class _ScrubbedStream:
     """A stream of text or bytes that hides secrets, also in pieces; in all else the stream behind it."""
 
     def __init__(self, stream: Any) -> None:
@@ -80,9 +80,9 @@ class _Scrubbed:
         return getattr(self._stream, name)
 
     @cached_property
-    def buffer(self) -> "_Scrubbed":
+    def buffer(self) -> "_ScrubbedStream":
         """The bytes behind a text stream."""
-        return _Scrubbed(self._stream.buffer)
+        return _ScrubbedStream(self._stream.buffer)
 
     def write(self, piece: Any) -> int:
         """Write what can be shown of a piece."""

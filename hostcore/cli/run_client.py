@@ -85,7 +85,7 @@ class RunList:
 
 
 @attrs.frozen(kw_only=True)
-class Validation:
+class CheckedJob:
     """A valid job, and the facts that are known of it before it runs."""
 
     spec: "JobSpec"
@@ -230,7 +230,7 @@ class RunClient(Protocol):
         :raises AmbiguousRun: When several begin so.
         """
 
-    def validate(self, job: Path, options: "JobOptions") -> Validation:
+    def validate(self, job: Path, options: "JobOptions") -> CheckedJob:
         """Check a job file where it would run.
 
         :raises HostcoreError: Everything that is wrong with the job.

@@ -355,7 +355,8 @@ class ServiceStarts(Starts):
 
     def _started(self, **what: Any) -> RunHandle:
         # A signal ends no submission: those of a sweep are its driver's.
-        with self._client.start(RunRequest(options=JobOptions(quiet=True), **what), Interrupts()) as run:
+        options = JobOptions(short={"terminal=false": "--quiet"})
+        with self._client.start(RunRequest(options=options, **what), Interrupts()) as run:
             return run
 
     def is_starting(self, number: int) -> bool:  # noqa: ARG002

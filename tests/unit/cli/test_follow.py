@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hostcore.cli.follow import Screen, WatchedRun
+from hostcore.cli.follow import EventScreen, WatchedRun
 from hostcore.supervisor.interrupts import Asked, Interrupts
 from hostcore_hookspecs.errors import FatalError, TransientError
 
@@ -37,8 +37,8 @@ class Run(WatchedRun):
         if self.errors:
             raise self.errors.pop(0)
 
-    def screen(self) -> Screen:
-        return Screen(None)
+    def screen(self) -> EventScreen:
+        return EventScreen(None)
 
     def result(self) -> Any:
         return "its result"

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from hostcore.cli.plugin_page import Entry, entries, page, settings_of, takes
+from hostcore.cli.plugin_page import PluginEntry, entries, page, settings_of, takes
 from hostcore.plugins.describe import describe
 from hostcore.plugins.installed import discover
 from hostcore.plugins.listing import shipped_reports
@@ -33,7 +33,7 @@ class Oven:
 
 
 @pytest.fixture
-def listed(site_here: Any, monkeypatch: pytest.MonkeyPatch) -> list[Entry]:
+def listed(site_here: Any, monkeypatch: pytest.MonkeyPatch) -> list[PluginEntry]:
     """The entries of what ships with hostcore, and of two packages of others, of which one cannot be imported."""
     info = site_here.install(
         "oven-reporter",
@@ -67,7 +67,7 @@ def section(lines: list[str], heading: str) -> list[str]:
     return [line for line in behind[:end] if line]
 
 
-def test_the_page_says_what_a_plugin_is_what_it_needs_and_what_it_takes(listed: list[Entry]) -> None:
+def test_the_page_says_what_a_plugin_is_what_it_needs_and_what_it_takes(listed: list[PluginEntry]) -> None:
     lines = list(page(listed))
     row = r"| `oven` | Bakes a batch \| of \<b\>bread\</b\>, as `a\|b` says. | `oven-reporter` 1.0 |"
     assert row in section(lines, "## Reporters")
@@ -86,13 +86,15 @@ def test_the_page_says_what_a_plugin_is_what_it_needs_and_what_it_takes(listed: 
     ]
 
 
-def test_a_plugin_that_cannot_be_imported_is_on_the_page_with_the_reason(listed: list[Entry]) -> None:
+def test_a_plugin_that_cannot_be_imported_is_on_the_page_with_the_reason(listed: list[PluginEntry]) -> None:
     (error,) = [line for line in section(list(page(listed)), "### Reporter `cold`") if "cannot be used" in line]
     assert "ModuleNotFoundError" in error
     assert "ice" in error
 
 
-def test_what_has_an_extra_of_hostcore_is_installed_with_it_and_needs_what_that_brings(listed: list[Entry]) -> None:
+def test_what_has_an_extra_of_hostcore_is_installed_with_it_and_needs_what_that_brings(
+    listed: list[PluginEntry],
+) -> None:
     by_name = {(one.ref.kind, one.ref.name): one for one in listed}
     mlflow = by_name["reporter", "mlflow"]
     assert mlflow.install == "pip install './extensions/trackers[mlflow]'"
@@ -102,12 +104,12 @@ def test_what_has_an_extra_of_hostcore_is_installed_with_it_and_needs_what_that_
     assert by_name["trainer", "hf"].install == "pip install other-hf"
 
 
-def test_kinds_of_which_there_are_plugins_have_a_section_each(listed: list[Entry]) -> None:
+def test_kinds_of_which_there_are_plugins_have_a_section_each(listed: list[PluginEntry]) -> None:
     headings = [line for line in page(listed) if line.startswith("## ")]
     assert headings == ["## Trainers", "## Reporters", "## Policies"]
 
 
-def test_as_data_an_entry_has_all_that_is_shown_of_a_plugin_and_how_it_is_installed(listed: list[Entry]) -> None:
+def test_as_data_an_entry_has_all_that_is_shown_of_a_plugin_and_how_it_is_installed(listed: list[PluginEntry]) -> None:
     (oven,) = [one.as_dict() for one in listed if one.ref.name == "oven"]
     assert oven["ref"]["dist"] == "oven-reporter"
     assert {"heat", "url"} == set(oven["settings_schema"]["properties"])

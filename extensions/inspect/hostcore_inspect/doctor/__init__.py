@@ -5,6 +5,6 @@
     machine ▸ installed, settings, system ▸ disk (disk_probe) ▸ compute (machine_probe, device_probe ▸ product)
                                                               ▸ ranks (rank_probe)      ▸ Finding ▸ job
 
-A check that may hang or die is a probe: a process of its own, which answers as :mod:`hostcore.probe` says. Probes alone
+A check that may hang or die is a probe: a process of its own, which answers by :mod:`hostcore.probe`. Probes alone
 import torch.
 """

@@ -12,7 +12,7 @@ from hostcore_inspect.doctor.finding import Finding, Status
 
 #: Of a device's memory; below it another process uses the device.
 _FREE_SHARE: Final = 0.5
-#: Say which accelerators a process may see; empty or -1: none.
+#: Variables of the accelerators that a process may see; empty or -1: none.
 _HIDING: Final = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 #: Of the end of the standard error of a probe that failed.
 _OUTPUT_LINES: Final = 10

@@ -1,6 +1,6 @@
 """``python -m hostcore_inspect.doctor.disk_probe FOLDER``: write there as a checkpoint does.
 
-In a process of its own, since a call to a lost file server never returns. Answers as :mod:`hostcore.probe` says.
+In a process of its own, since a call to a lost file server never returns. Answers by :mod:`hostcore.probe`.
 """
 
 import json

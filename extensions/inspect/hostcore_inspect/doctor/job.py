@@ -142,7 +142,7 @@ def _device(devices: Sequence[str], precision: str, found: Mapping[str, Finding]
 
 def _ranks(devices: Sequence[str], found: Mapping[str, Finding]) -> Finding:
     backends = _backends(devices)
-    # Without a finding there is no such device, which is told elsewhere.
+    # Without a finding there is no such device, which is reported elsewhere.
     broken = [name for name in backends if f"ranks.{name}" in found and found[f"ranks.{name}"].status == "failed"]
     return Finding(
         name="job.ranks",

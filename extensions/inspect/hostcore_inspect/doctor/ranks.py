@@ -69,7 +69,7 @@ def sums_finding(backend: str, answers: list[Answer]) -> Finding:
     name, count = f"ranks.{backend}", len(answers)
     sums = [answer.last("sum") for answer in answers]
     details = {"world_size": count, "sums": sums}
-    # The rank with something of its own to say explains those that waited for it.
+    # The rank with an error of its own explains those that waited for it.
     troubled = sorted(
         ((answer.last("error") is None, rank, answer) for rank, answer in enumerate(answers) if answer.trouble),
         key=lambda one: one[:2],

@@ -1,4 +1,4 @@
-"""What a service answers when it does not give what was asked for: as the errors that local commands show."""
+"""Errors of answers of a service, as local commands show them."""
 
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -32,9 +32,9 @@ class ServiceUnreachable(HostcoreError):
 
 
 class Unavailable(ServiceUnreachable, TransientError):
-    """No answer, or one that another try may change. Its code is that of the answer, if that has one.
+    """No answer, or an answer that another try may change. Its code is that of the answer, if that has one.
 
-    :param after_seconds: How long the service has asked to be left alone.
+    :param after_seconds: The wait that the service requests.
     """
 
     def __init__(self, message: str, *, after_seconds: float = 0.0, **more: Any) -> None:
@@ -49,7 +49,7 @@ class ForeignAnswer(HostcoreError):
 
 
 def error_of(url: str, status: int, headers: Mapping[str, str], body: bytes) -> HostcoreError:
-    """The error behind an answer.
+    """Return the error of an answer.
 
     :param url: Of the service.
     :param status: Not one of the 200s.
@@ -75,7 +75,7 @@ def error_of(url: str, status: int, headers: Mapping[str, str], body: bytes) -> 
 
 
 def _problems_in(headers: Mapping[str, str], body: bytes) -> list[HostcoreError]:
-    """What a problem document tells; nothing if there is none."""
+    """Read the errors of a problem document; none if there is no such document."""
     if headers.get("Content-Type", "").partition(";")[0].strip() != _PROBLEM:
         return []
     try:
@@ -111,5 +111,5 @@ def _retry_after_seconds(headers: Mapping[str, str]) -> float:
 
 
 def no_json(url: str) -> ForeignAnswer:
-    """The error behind an answer that is no JSON."""
+    """Return the error of an answer that is no JSON."""
     return ForeignAnswer(f"{url} is no hostcore service: its answer is not JSON", hint=_URL_HINT)

@@ -30,12 +30,12 @@ _CONNECT_SECONDS: Final = 10.0
 _READ_SECONDS: Final = 60.0
 #: For a caller that tries again itself.
 _SOON_SECONDS: Final = 10.0
-#: A stream says something every 15 s, if only that it lives.
+#: A stream sends something every 15 s, if only a sign of life.
 _SILENCE_SECONDS: Final = 50.0
 #: An answer is tried for so often, with growing waits between, about 4 s in all.
 _TRIES: Final = 5
 _FIRST_WAIT_SECONDS: Final = 0.25
-#: Who asks to be left alone for longer than that gets no second request: the user is told what it says.
+#: A service that requests a longer wait gets no second request; its answer is the error.
 _LONGEST_WAIT_SECONDS: Final = 30.0
 _PIECE_BYTES: Final = 1 << 16
 
@@ -53,7 +53,7 @@ class Client:
 
     :param url: Of the service.
     :param token: What it wants to see; None: nothing.
-    :param tell: Gets a line about what people should know.
+    :param tell: Called with a line for people.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Client:
 
     @classmethod
     def of(cls, server: str) -> "Client":
-        """For what ``--server`` says, with the token of the environment."""
+        """Make the client of ``--server``, with the token of the environment."""
         token = os.environ.get(TOKEN_VARIABLE, "").strip() or None
         if token is not None:
             _require_sendable(token)
@@ -80,12 +80,12 @@ class Client:
         return cls(server, token=token)
 
     def get(self, path: str, *, once: bool = False, **query: Any) -> Any:
-        """What is at a path, as plain JSON.
+        """Request a path; return plain JSON.
 
         :param once: Whether the caller itself tries again.
         :param query: What is None is left out; a list is repeated.
         :raises Unavailable: When it does not answer, or what another try may change.
-        :raises HostcoreError: What the service says against it.
+        :raises HostcoreError: The refusal of the service.
         """
         if once:
             return self._once("GET", _with_query(path, query), b"", {}, _SOON_SECONDS)
@@ -124,7 +124,7 @@ class Client:
             self.sleep(first.after_seconds)
         import stamina
 
-        stamina.instrumentation.set_on_retry_hooks([])  # it has just been told
+        stamina.instrumentation.set_on_retry_hooks([])  # it has just been reported
         for attempt in stamina.retry_context(
             on=_is_worth_another,
             attempts=_TRIES - 1,
@@ -165,10 +165,10 @@ class Client:
         headers: Mapping[str, str] | None = None,
         query: Mapping[str, Any] | None = None,
     ) -> Iterator[Iterator[bytes]]:
-        """What comes from a path, in pieces, as it comes.
+        """Stream a path, in pieces.
 
         :raises Unavailable: When the connection is lost, or not made; as :meth:`get`.
-        :raises HostcoreError: What the service says against it.
+        :raises HostcoreError: The refusal of the service.
         """
         import urllib3
 
@@ -303,10 +303,10 @@ def _checked_url(text: str) -> str:
 
 
 def words_for(url: str) -> list[str]:
-    """What a command has to be told to ask the same service; nothing if the environment says it."""
+    """Return the options of a command for the same service; none if the environment names it."""
     return [] if os.environ.get(VARIABLE, "").rstrip("/") == url else ["--server", url]
 
 
 def shown(url: str, *words: str) -> str:
-    """A command that asks the same service, as people type it: ``hostcore logs -f a --server …``."""
+    """Format a command for the same service, as people type it: ``hostcore logs -f a --server …``."""
     return shlex.join(["hostcore", *words, *words_for(url)])

@@ -1,4 +1,4 @@
-"""The jobs of a service: found by what people call them, looked at, asked to end or to go on."""
+"""The jobs of a service: find, list, cancel, resume them."""
 
 import difflib
 import secrets
@@ -22,7 +22,7 @@ from hostcore_service.client.timeouts import asked_until_answered
 T = TypeVar("T")
 
 _PAGE: Final = 200
-#: What is said of a lost job of which the service knows no more.
+#: The reason of a lost job of which the service knows no more.
 UNKNOWN_END: Final = "what has become of it is unknown"
 
 
@@ -58,12 +58,12 @@ class RemoteJob:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing will happen to it any more unless it is resumed."""
+        """Return whether it has ended, unless it is resumed."""
         return self.status not in ALIVE
 
     @property
     def summary(self) -> RunSummary:
-        """The line of ``hostcore list``."""
+        """Return the line of ``hostcore list``."""
         ended = self.ended_ms if self.is_over and self.status != "lost" else None
         return RunSummary(
             run_id=self.run_id,
@@ -109,12 +109,12 @@ class RemoteJobs:
         return value_of(RemoteJob, self.client.post("/v1/jobs", document, headers={"Idempotency-Key": key}))
 
     def newest_first(self, *, statuses: Sequence[str] = ()) -> Iterator[RemoteJob]:
-        """All jobs; pages are asked for as they are needed."""
+        """Iterate over all jobs; pages are requested as they are needed."""
         for page in self._pages(status=list(statuses)):
             yield from page.jobs
 
     def using(self, use: UseQuery, *, statuses: Sequence[str] = ()) -> "JobsOfUse":
-        """The jobs with an attempt that used all of this, and how many may be meant as well."""
+        """Find the jobs with an attempt that used all of this, and the number of those that may match."""
         pages = self._pages(
             status=list(statuses),
             plugin=[one.text for one in use.plugins],
@@ -136,7 +136,7 @@ class RemoteJobs:
                 return
 
     def get(self, run_id: str, *, once: bool = False) -> RemoteJob:
-        """A job.
+        """Return a job.
 
         :param once: Whether the caller itself tries again.
         :raises UnknownRun: When there is none of that run_id.
@@ -149,7 +149,7 @@ class RemoteJobs:
             raise
 
     def find(self, name: str) -> RemoteJob:
-        """The job that a name means: a run_id, which wins, or the beginning of exactly one.
+        """Find a job by its run_id, which wins, or by the beginning of exactly one.
 
         :raises UnknownRun: When there is none; the hint has the nearest name.
         :raises AmbiguousRun: When several begin so.
@@ -174,11 +174,11 @@ class RemoteJobs:
         return f"`{shown(self.client.url, 'list')}` shows the runs there are"
 
     def get_until_answered(self, run_id: str) -> RemoteJob:
-        """A job that is followed, however long its service is away; see :func:`asked_until_answered`."""
+        """Return a followed job, however long its service is away; see :func:`asked_until_answered`."""
         return asked_until_answered(self.client, lambda: self.get(run_id, once=True))
 
     def cancel(self, run_id: str, reason: str, *, once: bool = False) -> RemoteJob:
-        """Ask that a job ends.
+        """Request the cancellation of a job.
 
         :param once: See :meth:`get`.
         """
@@ -192,7 +192,7 @@ class RemoteJobs:
         return value_of(RemoteJob, self.client.post(f"{path_of(job.run_id)}:resume", {"launches": job.launches}))
 
     def result(self, job: RemoteJob) -> RunResult:
-        """How a job that is over has ended.
+        """Return the result of a job that is over.
 
         Out of its ``result.json``; one that never got so far, or whose machine is gone, has what the service knows.
         """
@@ -209,12 +209,12 @@ class RemoteJobs:
         return result if of_this_launch else _unrecorded(job)
 
 
-#: What is said of a file that is not there, or whose store does not give it.
+#: Codes of a file that is missing, or whose store refuses it.
 _NOT_THERE: Final = frozenset({"run.unknown", "file.unknown", "request.not_found", "store.denied", "store.unreachable"})
 
 
 def path_of(run_id: str) -> str:
-    """The path of a job's routes."""
+    """Return the path of a job's routes."""
     return f"/v1/jobs/{quote(run_id, safe='')}"
 
 
@@ -230,7 +230,7 @@ def _list(found: Any, key: str) -> list[Any]:
 
 
 def value_of(cls: type[T], found: Any) -> T:
-    """A value out of an answer. What this version does not know is passed over: the service may be newer."""
+    """Structure a value of an answer. Unknown keys are ignored: the service may be newer."""
     try:
         names = [field.name for field in attrs.fields(cls) if field.name in found]  # type: ignore[arg-type]
         return cls(**{name: found[name] for name in names})

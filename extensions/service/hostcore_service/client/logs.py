@@ -1,4 +1,4 @@
-"""The events of a job of a service, and what its workers printed: what there is, and what is added."""
+"""The events of a job of a service, and the output of its workers: present data, then later data."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
@@ -22,7 +22,7 @@ _LONGEST_WAIT_SECONDS: Final = 30.0
 
 
 class _Log:
-    """What is common to both; see :class:`hostcore.cli.run_client.RunLog`."""
+    """Base of both logs; see :class:`hostcore.cli.run_client.RunLog`."""
 
     file: str | None = None
 
@@ -35,7 +35,7 @@ class _Log:
         self._ended: str | None = None
 
     def _added(self, *, query: Mapping[str, Any] | None = None, last_id: str) -> Iterator[str]:
-        """What is added until the job is over; nothing to an attempt that is not the newest."""
+        """Iterate over new data until the job is over; nothing for an attempt that is not the newest."""
         if self._attempt not in (None, self._job.attempt):
             return
         for message in subscribe(self._jobs.client, self._path, query=query, last_id=last_id):
@@ -48,11 +48,11 @@ class _Log:
         return f"nothing of {job.run_id} to show; it is {job.status}{f': {job.detail}' if job.detail else ''}"
 
     def lost_because(self) -> str:
-        """What the service says of a job that was followed and is lost."""
+        """Return the service's reason for a followed job that is lost."""
         return self._jobs.get(self._job.run_id).detail or UNKNOWN_END if self._ended == "lost" else ""
 
 
-class EventLog(_Log):
+class RemoteEventLog(_Log):
     """The lines of the event log.
 
     :raises HostcoreError: When the job has no such attempt.
@@ -64,7 +64,7 @@ class EventLog(_Log):
         self._seen = since or 0
 
     def history(self) -> Iterator[bytes]:
-        """What has happened up to now."""
+        """Iterate over the events up to now."""
         for text in _whole_lines(self._jobs.client, self._path, lambda: {"since": self._seen}):
             line = text.encode()
             self._seen = seq_of(line) or self._seen
@@ -72,7 +72,7 @@ class EventLog(_Log):
                 yield line + b"\n"
 
     def follow(self) -> Iterator[bytes]:
-        """What happens, until the job is over."""
+        """Iterate over later events until the job is over."""
         for data in self._added(last_id=str(self._seen)):
             if self._attempt is not None and orjson.loads(data).get("attempt", 0) > self._attempt:
                 return
@@ -85,7 +85,7 @@ class EventLog(_Log):
         return b""
 
     def empty_because(self) -> str:
-        """How the job is, if it has not begun."""
+        """Return the status of a job that has not begun."""
         if self._job.attempt:
             return ""
         job = self._jobs.get(self._job.run_id)
@@ -93,7 +93,7 @@ class EventLog(_Log):
 
 
 class OutputLog(_Log):
-    """What the workers of a rank printed, or what the engine has of it where the service sees no more."""
+    """The output of a rank, or that of the engine where the service sees no more."""
 
     def __init__(self, jobs: RemoteJobs, job: RemoteJob, *, attempt: int | None, rank: int | None) -> None:
         super().__init__(jobs, job, "logs", attempt=attempt)
@@ -102,7 +102,7 @@ class OutputLog(_Log):
         self._rest = ""
 
     def history(self) -> Iterator[bytes]:
-        """What was printed up to now, in lines."""
+        """Iterate over the lines up to now."""
         query = self._query
         for line in _whole_lines(self._jobs.client, self._path, lambda: {**query, "since": self._next or None}):
             found = orjson.loads(line)
@@ -111,7 +111,7 @@ class OutputLog(_Log):
             yield from (f"{one}\n".encode() for one in whole)
 
     def follow(self) -> Iterator[bytes]:
-        """What is printed, until the job is over."""
+        """Iterate over later output until the job is over."""
         if self._rest:
             yield self.rest()
             self._rest = ""
@@ -124,7 +124,7 @@ class OutputLog(_Log):
         return self._rest.encode()
 
     def empty_because(self) -> str:
-        """How the job is."""
+        """Return the status of the job."""
         return self._why_nothing(self._jobs.get(self._job.run_id))
 
 
@@ -138,10 +138,10 @@ def _require_attempt(job: RemoteJob, attempt: int | None) -> None:
 
 
 def _whole_lines(client: Client, path: str, query: Callable[[], Mapping[str, Any]]) -> Iterator[str]:
-    """The lines that there are now, over several connections if they break: as many as bring something.
+    """Iterate over the present lines, over several connections if they break: as many as bring something.
 
     :param query: Where to go on, asked for each connection.
-    :raises HostcoreError: What the service says against it, or that it does not answer.
+    :raises HostcoreError: The refusal of the service, or its absence.
     """
     losses = 0
     while True:
@@ -149,7 +149,7 @@ def _whole_lines(client: Client, path: str, query: Callable[[], Mapping[str, Any
             with client.stream(path, accept=_NDJSON, query={**query(), "follow": "false"}) as pieces:
                 for line in lines_of(pieces):
                     losses = 0
-                    if line:  # an empty one says that the service is there
+                    if line:  # an empty one is a sign of life
                         yield line
             return
         except Unavailable as lost:

@@ -12,7 +12,7 @@ from hostcore.supervisor.cancelling import Cancellation
 from hostcore.supervisor.run_status import RunStatus
 from hostcore_service.client.client import shown, words_for
 from hostcore_service.client.jobs import RemoteJob, RemoteJobs, path_of
-from hostcore_service.client.logs import EventLog, OutputLog
+from hostcore_service.client.logs import OutputLog, RemoteEventLog
 from hostcore_service.client.status import status_of
 
 #: Between two looks at a run that is shown, or waited for.
@@ -56,7 +56,7 @@ class ServiceRun(RunHandle):
 
     def events(self, *, attempt: int | None, since: int | None) -> RunLog:
         """Return its event log."""
-        return EventLog(self._jobs, self._job, attempt=attempt, since=since)
+        return RemoteEventLog(self._jobs, self._job, attempt=attempt, since=since)
 
     def output(self, *, attempt: int | None, rank: int | None) -> RunLog:
         """Return the output of a rank, or that of the engine where the service sees no more."""

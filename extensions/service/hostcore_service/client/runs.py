@@ -11,7 +11,7 @@ import click
 from hostcore.cli.job_options import JobOptions
 from hostcore.cli.plan_lines import PRINTED, named
 from hostcore.cli.planning import job_of
-from hostcore.cli.run_client import InstalledPlugins, RunClient, RunList, RunRequest, StartedRun, Validation
+from hostcore.cli.run_client import CheckedJob, InstalledPlugins, RunClient, RunList, RunRequest, StartedRun
 from hostcore.cli.stopping import stoppable_at_once
 from hostcore.errors import all_errors
 from hostcore.job.document import blame
@@ -94,7 +94,7 @@ class ServiceRuns(RunClient):
         """Find a job; see :meth:`RemoteJobs.find`."""
         return ServiceRun(self._jobs, self._jobs.find(name))
 
-    def validate(self, job: Path, options: JobOptions) -> Validation:
+    def validate(self, job: Path, options: JobOptions) -> CheckedJob:
         """Check a job file where the service would run it."""
         asked = job_of(job, options)
         with _naming_options(asked):
@@ -104,7 +104,7 @@ class ServiceRuns(RunClient):
             checked, (serving, others) = plan["checked"], _plugins_of(plan["plugins"])
             if checked is not None and (missing := PRINTED - checked.keys()):
                 raise KeyError(*sorted(missing))
-            return Validation(
+            return CheckedJob(
                 spec=spec,
                 directory=None,
                 outcome=f"new, at {self.url}",
@@ -127,8 +127,10 @@ class ServiceRuns(RunClient):
     def _resumed(self, request: RunRequest) -> SubmittedJob:
         """Resume a job that has ended; one that has succeeded stays as it is."""
         options = request.options
-        if options.overrides or options.added or options.devices:
-            changing = ", ".join(("--set", "--devices", *sorted({*options.added.values()})))
+        quiet = [change for change, option in options.short.items() if option == "--quiet"]
+        if options.overrides or len(options.short) > len(quiet):
+            others = {*options.short.values()} - {"--quiet", "--devices"}
+            changing = ", ".join(("--set", "--devices", *sorted(others)))
             raise click.UsageError(f"a service goes on with the job as it was submitted: leave {changing} out")
         if request.begins:
             raise click.UsageError("a service begins a new run from a checkpoint by `hostcore run JOB --from CKPT`")
@@ -138,7 +140,7 @@ class ServiceRuns(RunClient):
                 f"the run {job.run_id!r} is {job.status} already",
                 hint=f"`{shown(self.url, 'logs', '-f', job.run_id)}` shows how it goes",
             )
-        spec = load_job(job.job, overrides=["terminal=false"] if options.quiet else [])
+        spec = load_job(job.job, overrides=quiet)
         finished = self._jobs.result(job) if job.status == "succeeded" else None
         resumed = job if finished else self._jobs.resume(job)
         return SubmittedJob(self._jobs, resumed, spec, after_attempt=job.attempt, finished=finished)

@@ -8,7 +8,7 @@ import attrs
 
 from hostcore_service.client.answers import Unavailable
 from hostcore_service.client.client import Client
-from hostcore_service.client.timeouts import Timeouts
+from hostcore_service.client.timeouts import AbsenceTimer
 
 #: The event that a service sends last.
 END: Final = "end"
@@ -32,27 +32,27 @@ def subscribe(
     last_id: str = "",
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[Message]:
-    """Everything that a stream says, to its end, over as many connections as that takes.
+    """Iterate over a stream to its end, over as many connections as that takes.
 
     :param query: Of the first request, and of all others.
     :param last_id: Of the last event that is known; empty for all.
     :raises ServiceUnreachable: When the service was away for too long.
-    :raises HostcoreError: What the service says against it.
+    :raises HostcoreError: The refusal of the service.
     """
-    timeouts = Timeouts(client, clock=clock)
+    absence = AbsenceTimer(client, clock=clock)
     while True:
         try:
             headers = {"Cache-Control": "no-store", **({"Last-Event-ID": last_id} if last_id else {})}
             with client.stream(path, accept="text/event-stream", headers=headers, query=query) as pieces:
-                timeouts.connected()
-                for message in parse(timeouts.received(pieces), last_id=last_id):
+                absence.connected()
+                for message in parse(absence.received(pieces), last_id=last_id):
                     last_id = message.last_id
                     yield message
                     if message.event == END:
                         return
             raise Unavailable(f"{client.url} has ended the connection")
         except Unavailable as lost:
-            client.sleep(timeouts.wait_after(lost))
+            client.sleep(absence.wait_after(lost))
 
 
 def parse(pieces: Iterable[bytes], *, last_id: str = "") -> Iterator[Message]:

@@ -1,4 +1,4 @@
-"""How long a client waits for a service that does not answer, and what it tells the user."""
+"""The wait for a service that does not answer, and its messages for the user."""
 
 import random
 import time
@@ -16,8 +16,8 @@ _LONGEST_WAIT_SECONDS: Final = 5.0
 _GIVE_UP_SECONDS: Final = 1800.0
 
 
-class Timeouts:
-    """How long a client that follows a job waits for a service that is away; the job goes on meanwhile."""
+class AbsenceTimer:
+    """Timer of a client that follows a job while its service is away; the job does not depend on it."""
 
     def __init__(self, client: Client, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._client = client
@@ -26,23 +26,23 @@ class Timeouts:
         self._losses = 0
 
     def connected(self) -> None:
-        """The service has answered; what it has to say is still to come."""
+        """Record a connection; its data is still to come."""
         self._away_since = None
 
     def answered(self) -> None:
-        """The service has said something."""
+        """Record an answer."""
         if self._losses > 1:
             self._client.tell(f"{self._client.url} answers again")
         self._away_since, self._losses = None, 0
 
     def received(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
-        """The pieces of a stream, each of which is an answer, a heartbeat as well."""
+        """Pass on the pieces of a stream; each is an answer, a heartbeat as well."""
         for piece in pieces:
             self.answered()
             yield piece
 
     def wait_after(self, lost: Unavailable) -> float:
-        """How many seconds to wait until the next try.
+        """Return the seconds until the next try.
 
         :raises ServiceUnreachable: When the service was away for too long.
         """
@@ -59,22 +59,22 @@ class Timeouts:
 
 
 def asked_until_answered(client: Client, ask: Callable[[], T], *, meanwhile: Callable[[], None] = lambda: None) -> T:
-    """The answer to a question, however often it has to be asked.
+    """Repeat a request until it is answered.
 
     :param ask: Called until it raises no :class:`Unavailable`.
     :param meanwhile: Called before each wait.
     :raises ServiceUnreachable: When the service was away for too long.
     """
-    timeouts = Timeouts(client)
+    absence = AbsenceTimer(client)
     while True:
         try:
             answer = ask()
         except Unavailable as lost:
-            wait = timeouts.wait_after(lost)
+            wait = absence.wait_after(lost)
             meanwhile()
             client.sleep(wait)
         else:
-            timeouts.answered()
+            absence.answered()
             return answer
 
 

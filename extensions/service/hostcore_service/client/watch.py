@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, Final
 
-from hostcore.cli.follow import Screen, WatchedRun
+from hostcore.cli.follow import EventScreen, WatchedRun
 from hostcore.cli.output import echo
 from hostcore.job.spec import JobSpec
 from hostcore.runs.result import RunResult
@@ -66,9 +66,9 @@ class SubmittedJob(ServiceRun, WatchedRun):
             self._jobs.client.tell(f"{self.run_id}  submitted to {self._jobs.client.url}")
         return super().follow(interrupts)
 
-    def screen(self) -> Screen:
+    def screen(self) -> EventScreen:
         """Return the display of its events."""
-        return Screen(self._spec, run_id=self.run_id, after_attempt=self._after_attempt or 0)
+        return EventScreen(self._spec, run_id=self.run_id, after_attempt=self._after_attempt or 0)
 
     def lines(self, meanwhile: Callable[[], None]) -> Iterator[bytes]:
         """Iterate over its events.
