@@ -63,6 +63,7 @@ PRELOADED = (
     "hostcore.cli.commands.status",
     "hostcore.cli.status_lines",
     "hostcore.cli.commands.upload",
+    "hostcore.cli.uploading",
     "hostcore.cli.commands.validate",
     "hostcore.cli.commands.verify",
     "hostcore.in_process",

@@ -170,7 +170,7 @@ def _start_here(
         with plugins_print_aside(request.as_json):
             run = _RunHere(plan, open_run(plan, launched=request.launched, tell=tell_aside), request, ranks)
         if run.finished is not None and plan.uploaders:
-            from hostcore.cli.commands.upload import upload_rest
+            from hostcore.cli.uploading import upload_rest
 
             stops = lambda: interrupts.first is not None  # noqa: E731
             upload_rest(plan.directory, is_asked_to_stop=stops, as_json=request.as_json)

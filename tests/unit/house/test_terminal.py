@@ -14,7 +14,7 @@ ALLOWED = {
     "hostcore/cli/output.py": "it is the module",
     "hostcore_conformance/cli/check_lines.py": "draws with rich; what it shows comes from output.shown()",
     "hostcore/cli/commands/replay.py": "draws with rich",
-    "hostcore/cli/commands/upload.py": "draws with rich",
+    "hostcore/cli/uploading.py": "draws with rich",
     "hostcore/supervisor/remote/transfer.py": "draws with rich",
     "hostcore/in_process.py": "is no command; escapes by itself",
     "hostcore_service/server.py": "its own address",
