@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 import attrs
@@ -276,6 +277,7 @@ reporter.close()
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
+@cache
 def on_terminal(*args: str, columns: int = 100, **environment: str) -> str:
     inherited = {key: value for key, value in os.environ.items() if key not in ("NO_COLOR", "FORCE_COLOR", "COLUMNS")}
     shown, status = pexpect.run(
