@@ -15,7 +15,7 @@ import attrs
 import pytest
 
 from hostcore_builtin_plugins.uploaders.http import HttpUploader
-from hostcore_hookspecs import Artifact, FatalError, Secret, TransientError
+from hostcore_hookspecs import Artifact, FatalError, Secret, TransientError, UploadReceipt
 
 Make = Callable[..., Artifact]
 NAMES = ["a.bin", "checkpoints/with space/a+b&c=d?e.bin", "samples/größe-日本語-🙂.txt", "100%/%41#1;x.txt"]
@@ -117,6 +117,14 @@ def opened(server: Server, context: Any) -> Iterator[Callable[..., HttpUploader]
         uploader.close()
 
 
+@pytest.fixture
+def put(opened: Callable[..., HttpUploader], artifact: Make) -> Callable[..., UploadReceipt]:
+    """``put("a.bin", b"content", verify=False)``: by an uploader of its own."""
+    return lambda path="a.bin", content=b"content", **settings: opened(**settings).upload_artifact(
+        artifact(path, content)
+    )
+
+
 def test_names_and_bytes_arrive_exactly(server: Server, opened: Any, artifact: Make) -> None:
     uploader = opened()
     artifacts = [artifact(name, name.encode() * 1000) for name in NAMES]
@@ -161,25 +169,21 @@ def test_without_verification_only_the_servers_own_digest_saves_a_second_put(
 
 @pytest.mark.parametrize("status", [403, 405])
 def test_a_server_that_only_takes_files_is_believed_if_nothing_is_to_be_verified(
-    server: Server, opened: Any, artifact: Make, status: int
+    server: Server, put: Any, status: int
 ) -> None:
     server.answers = {"HEAD": (status, {}), "GET": (status, {})}
-    receipt = opened(verify=False).upload_artifact(artifact("a.bin", b"content"))
+    receipt = put(verify=False)
     assert (receipt.size, receipt.sha256) == (7, "")
     with pytest.raises(FatalError, match=f"answered {status}") as raised:
-        opened().upload_artifact(artifact("a.bin", b"content"))
+        put()
     assert raised.value.hint == 'set "verify" to false if the server does not give back what it has taken'
 
 
-def test_a_file_that_is_changed_on_the_way_is_not_taken_for_the_same(
-    server: Server, opened: Any, artifact: Make
-) -> None:
+def test_a_file_that_is_changed_on_the_way_is_not_taken_for_the_same(server: Server, put: Any) -> None:
     server.answers = {"PUT": (201, {})}
     server.files["/run-1/a.bin"] = b"CONTENT"
-    one = artifact("a.bin", b"content")
-    receipt = opened().upload_artifact(one)
-    assert not receipt.existed
-    assert receipt.sha256 != one.sha256
+    receipt = put()
+    assert (receipt.existed, receipt.sha256) == (False, hashlib.sha256(b"CONTENT").hexdigest())
 
 
 @pytest.mark.parametrize(
@@ -196,26 +200,18 @@ def test_a_file_that_is_changed_on_the_way_is_not_taken_for_the_same(
     ],
 )
 def test_only_what_may_pass_is_to_be_tried_again(
-    server: Server,
-    opened: Any,
-    artifact: Make,
-    status: int,
-    headers: dict[str, str],
-    error: type[Exception],
-    seconds: float | None,
+    server: Server, put: Any, status: int, headers: dict[str, str], error: type[Exception], seconds: float | None
 ) -> None:
     server.answers = {"PUT": (status, headers)}
     with pytest.raises(error, match=f"PUT http://{server.address}/run-1/a.bin: the server answered {status}") as raised:
-        opened().upload_artifact(artifact("a.bin", b"content"))
+        put()
     assert getattr(raised.value, "retry_after_seconds", None) == seconds
 
 
-def test_a_redirect_on_the_same_server_is_followed_with_the_file(server: Server, opened: Any, artifact: Make) -> None:
-    content = bytes(3_000_000)
+def test_a_redirect_on_the_same_server_is_followed_with_the_file(server: Server, put: Any) -> None:
     server.answers = {"PUT": (307, {"Location": "/elsewhere"})}
-    uploader = opened(verify=False)
     with pytest.raises(FatalError, match="redirects more than 5 times"):
-        uploader.upload_artifact(artifact("a.bin", content))
+        put(content=bytes(3_000_000), verify=False)
     assert [path for method, path, _ in server.requests if method == "PUT"] == ["/run-1/a.bin", *["/elsewhere"] * 4]
 
 
@@ -231,10 +227,10 @@ def test_neither_file_nor_token_follow_a_redirect_to_another_server(
         assert other.requests == []
 
 
-def test_a_redirect_that_would_lose_the_file_is_refused(server: Server, opened: Any, artifact: Make) -> None:
+def test_a_redirect_that_would_lose_the_file_is_refused(server: Server, put: Any) -> None:
     server.answers = {"PUT": (303, {"Location": "/elsewhere"})}
     with pytest.raises(FatalError, match="status 303, after which nothing can be sent again"):
-        opened().upload_artifact(artifact("a.bin", b"content"))
+        put()
 
 
 @pytest.mark.parametrize("method", ["PUT", "GET"])
@@ -250,20 +246,17 @@ def test_a_connection_that_is_lost_is_tried_again_later(
         assert uploader.upload_artifact(one).existed is (method == "GET")
 
 
-def test_a_server_that_never_answers_is_given_up_after_the_timeout(
-    server: Server, opened: Any, artifact: Make, proxy_to: Any
-) -> None:
+def test_a_server_that_never_answers_is_given_up_after_the_timeout(server: Server, put: Any, proxy_to: Any) -> None:
     with proxy_to(server.address) as proxy:
         proxy.fail("PUT", does="silence")
         with pytest.raises(TransientError, match="timed out"):
-            opened(url=f"http://{proxy.address}/{{path}}", timeout_seconds=0.2).upload_artifact(artifact("a", b"a"))
+            put(url=f"http://{proxy.address}/{{path}}", timeout_seconds=0.2)
 
 
-def test_an_upload_that_is_given_up_sends_no_more(server: Server, opened: Any, artifact: Make, context: Any) -> None:
+def test_an_upload_that_is_given_up_sends_no_more(server: Server, put: Any, context: Any) -> None:
     asked = iter([False, True])
-    uploader = opened(ctx=context(is_canceled=lambda: next(asked, True)))
     with pytest.raises(TransientError, match="given up because the run is ending"):
-        uploader.upload_artifact(artifact("a.bin", bytes(5_000_000)))
+        put(content=bytes(5_000_000), ctx=context(is_canceled=lambda: next(asked, True)))
     assert server.files == {}
 
 
@@ -308,36 +301,17 @@ def test_an_orchestrator_is_told_once_of_each_checkpoint_sample_and_end(
         artifact("result.json", json.dumps(result).encode(), kind="result"),
     ):
         uploader.upload_artifact(one)
-    record_ref = f"http://{server.address}/run-1/checkpoints/step-000200.json"
-    record_path, record_sha256 = str(run_dir / "checkpoints/step-000200.json"), hashlib.sha256(record).hexdigest()
+
+    def told(kind: str, path: str, content: bytes) -> dict[str, Any]:
+        file = {"local_path": str(run_dir / path), "file_ref": f"http://{server.address}/run-1/{path}"}
+        size, sha256 = len(content), hashlib.sha256(content).hexdigest()
+        of_file = {**file, "size_bytes": size, "uploaded_size_bytes": size, "sha256": sha256}
+        return {"run_id": "run-1", "kind": kind, "step": 200, **of_file}
+
+    checkpoint = {**told("checkpoint", "checkpoints/step-000200.json", record), "final": True}
     assert server.calls == [
-        (
-            "/calls/checkpoint",
-            {
-                "run_id": "run-1",
-                "kind": "checkpoint",
-                "step": 200,
-                "local_path": record_path,
-                "size_bytes": len(record),
-                "final": True,
-                "file_ref": record_ref,
-                "sha256": record_sha256,
-                "uploaded_size_bytes": len(record),
-            },
-        ),
-        (
-            "/calls/sample",
-            {
-                "run_id": "run-1",
-                "kind": "sample",
-                "step": 200,
-                "local_path": str(run_dir / "samples/step-000200/00.txt"),
-                "size_bytes": len(sample),
-                "file_ref": f"http://{server.address}/run-1/samples/step-000200/00.txt",
-                "sha256": hashlib.sha256(sample).hexdigest(),
-                "uploaded_size_bytes": len(sample),
-            },
-        ),
+        ("/calls/checkpoint", checkpoint),
+        ("/calls/sample", told("sample", "samples/step-000200/00.txt", sample)),
         (
             "/calls/terminal",
             {
@@ -345,9 +319,9 @@ def test_an_orchestrator_is_told_once_of_each_checkpoint_sample_and_end(
                 "kind": "terminal",
                 "status": "completed",
                 "step": 200,
-                "final_checkpoint": record_path,
-                "final_checkpoint_ref": record_ref,
-                "final_checkpoint_sha256": record_sha256,
+                "final_checkpoint": checkpoint["local_path"],
+                "final_checkpoint_ref": checkpoint["file_ref"],
+                "final_checkpoint_sha256": checkpoint["sha256"],
                 "error": None,
             },
         ),
