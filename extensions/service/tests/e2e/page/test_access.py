@@ -30,7 +30,9 @@ FOCUSED = """(() => {
 
 @pytest.mark.parametrize("page", PAGES)
 class TestEveryPage:
-    def test_tells_assistive_technology_what_everything_is(self, visit: Callable[..., Any], page: str) -> None:
+    def test_tells_what_everything_is_in_an_order_of_headings_with_captions_and_no_id_twice(
+        self, visit: Callable[..., Any], page: str
+    ) -> None:
         tab = visit(page)
         nodes = tab.call("Accessibility.getFullAXTree")["nodes"]
         told = [(one["role"]["value"], one.get("name", {}).get("value", "")) for one in nodes if not one["ignored"]]
@@ -38,11 +40,6 @@ class TestEveryPage:
         assert [roles.count(role) for role in LANDMARKS] == [1, 1, 1, 1]
         assert [one for one in told if one[0] in NAMED and not one[1].strip()] == []
         assert [one for one in told if one[0] in ("img", "image") and not one[1].strip()] == []
-
-    def test_has_an_order_of_headings_tables_with_captions_and_no_id_twice(
-        self, visit: Callable[..., Any], page: str
-    ) -> None:
-        tab = visit(page)
         seen = "[...document.querySelectorAll('h1, h2, h3, h4')].filter((one) => one.checkVisibility())"
         levels = tab.js(f"{seen}.map((one) => Number(one.localName[1]))")
         assert levels[0] == 1
@@ -64,12 +61,15 @@ class TestEveryPage:
 
     def test_is_as_wide_as_the_window_and_no_wider(self, visit: Callable[..., Any], page: str, tmp_path: Path) -> None:
         tab = visit(page)
+        badges = "[...document.querySelectorAll('.status')].filter((one) => one.offsetParent)"
         for name, width, scale in (("narrow", 360, 1), ("zoomed", 640, 2), ("wide", 1600, 1)):
             tab.resize(width, scale=scale)
             tab.until(f"innerWidth === {width}")
             (tmp_path / f"{name}.png").write_bytes(tab.screenshot())
             assert tab.js("document.documentElement.scrollWidth <= document.documentElement.clientWidth"), name
             assert tab.js("document.querySelector('h1').getBoundingClientRect().right <= innerWidth"), name
+            heights = tab.js(f"{badges}.map((one) => [one.offsetHeight, parseFloat(getComputedStyle(one).fontSize)])")
+            assert all(height < 2.5 * font for height, font in heights), (name, "a status is on one line", heights)
 
 
 class TestTheKeyboard:
@@ -134,12 +134,3 @@ class TestHowPeopleLikeIt:
         assert still.js(moving) == 0
         lively = visit("#/jobs/under-way", media={"prefers-reduced-motion": "no-preference"})
         lively.until(f"{moving} > 0")
-
-
-@pytest.mark.parametrize("page", ["#/jobs", "#/jobs/finished", "#/jobs/failed"])
-def test_on_a_phone_a_status_is_on_one_line(visit: Callable[..., Any], page: str) -> None:
-    tab = visit(page, width=360)
-    badges = "[...document.querySelectorAll('.status')].filter((one) => one.offsetParent)"
-    tab.until(f"{badges}.length > 0")
-    heights = tab.js(f"{badges}.map((one) => [one.offsetHeight, parseFloat(getComputedStyle(one).fontSize)])")
-    assert all(height < 2.5 * font for height, font in heights), heights

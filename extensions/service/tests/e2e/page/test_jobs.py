@@ -12,7 +12,9 @@ def cell(run_id: str, name: str) -> str:
 
 
 class TestTheTable:
-    def test_shows_the_newest_jobs_first_and_how_they_stand(self, visit: Callable[..., Any]) -> None:
+    def test_shows_the_newest_jobs_first_and_how_they_stand_and_asks_the_service_alone(
+        self, visit: Callable[..., Any], service: Any
+    ) -> None:
         tab = visit()
         assert [one for one in tab.js(ROWS) if not one.startswith("old")][-3:] == ["under-way", "failed", "finished"]
         assert tab.js(cell("finished", "Status")) == "succeeded"
@@ -29,11 +31,6 @@ class TestTheTable:
             60,
             "100 %, step 60 of 60",
         ]
-
-    def test_asks_nobody_but_the_service_and_has_no_word_in_the_console(
-        self, visit: Callable[..., Any], service: Any
-    ) -> None:
-        tab = visit()
         assert tab.complaints() == []
         assert [one for one in tab.requests() if not one.startswith(service.url + "/")] == []
 
@@ -49,11 +46,6 @@ class TestTheTable:
         assert tab.js("document.querySelector('.filters select').value") == ""
         tab.enter(".filters label.end input", "unde")
         assert tab.js(ROWS) == ["under-way"]
-
-    def test_tells_that_a_filter_leaves_nothing(self, visit: Callable[..., Any]) -> None:
-        tab = visit()
-        tab.js("location.hash = '#/jobs?trainer=nobody'")
-        tab.until("document.querySelector('.empty').textContent.startsWith('No job is like this')")
 
     def test_finds_the_jobs_that_used_a_plugin_and_counts_those_of_which_it_is_not_known(
         self, visit: Callable[..., Any]

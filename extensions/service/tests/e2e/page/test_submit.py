@@ -76,16 +76,6 @@ class TestSubmitting:
         tab.call("Page.reload")
         tab.until("document.querySelector('textarea')?.value.includes('dropped')")  # a draft is not lost
 
-    def test_the_line_of_a_pointer_is_found(self, visit: Callable[..., Any]) -> None:
-        tab = visit("#/submit")
-        text = '{\n"a": [1,\n2, {"~/": true}],\n"é\\n": "}",\n"b": {}}'
-        pointers = ["", "/a", "/a/1", "/a/2/~0~1", "/é\n", "/b/missing", "/none"]
-        found = tab.js(f"""(async () => {{
-            const {{ lineOf }} = await import("/assets/json.js");
-            return {json.dumps(pointers)}.map((one) => lineOf({json.dumps(text)}, one));
-        }})()""")
-        assert found == [1, 2, 3, 3, 4, 5, 1]
-
 
 class TestThePlugins:
     def test_are_listed_and_found(self, visit: Callable[..., Any]) -> None:
