@@ -54,7 +54,7 @@ def limit(work: Work) -> Epoch:
 
 
 def open_feed(work: Work, *, shuffle: bool) -> Any:
-    from hostcore.job.spec import DatasetSpec
+    from hostcore.job.sections import DatasetSpec
     from hostcore.worker.feed.feed import dataset_feed
     from hostcore_builtin_plugins.sources.parquet import ParquetSource
     from hostcore_hookspecs import DataContext

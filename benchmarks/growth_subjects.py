@@ -202,7 +202,7 @@ def shards_opened(folder: Path, _: int) -> None:
 
 def shards_read(folder: Path, _: int) -> None:
     """Opened, and an epoch of them read, shuffled."""
-    from hostcore.job.spec import DatasetSpec
+    from hostcore.job.sections import DatasetSpec
     from hostcore.worker.feed.feed import Cursor, dataset_feed
 
     spec = DatasetSpec(source="shards", batch_size=2, shuffle=True)

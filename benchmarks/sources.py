@@ -72,7 +72,7 @@ def make_data(folder: Path, rows: int) -> None:
 
 def through_feed(name: str, folder: Path, *, shuffle: bool) -> Any:
     """A function that iterates over an epoch."""
-    from hostcore.job.spec import DatasetSpec
+    from hostcore.job.sections import DatasetSpec
     from hostcore.plugins.installed import discover
     from hostcore.plugins.load import import_class
     from hostcore.worker.feed.feed import Cursor, dataset_feed

@@ -28,7 +28,7 @@ from hostcore.cli.output import fail
 from hostcore.cli.redacting_stream import hide_secrets, open_closed_streams
 from hostcore.cli.run_client import RunRequest
 from hostcore.cli.starting import start_planned
-from hostcore.job.spec import DeliveryUse
+from hostcore.job.sections import DeliveryUse
 from hostcore.runs.directory import runs_dir
 from hostcore.supervisor.plan import RunPlan, make_plan
 from hostcore_hookspecs.errors import HostcoreError

@@ -121,10 +121,9 @@ def chosen_split(spec: JobSpec, asked: str | None) -> str:
     :raises NothingToEvaluate: When the job has no data for it.
     """
     given = [split for split in SPLITS if getattr(spec, split) is not None]
-    if asked is None and given:
-        return given[0]
-    if asked in given:
-        return str(asked)
+    split = asked or next(iter(given), None)
+    if split in given:
+        return str(split)
     if asked is None:
         message, pointer = 'the job has neither "test" nor "validation" data', "/test"
     else:

@@ -36,17 +36,6 @@ from hostcore_hookspecs.api_version import TRAINER_API_VERSION
 from hostcore_hookspecs.job import Job, PluginUse, Resources
 from hostcore_hookspecs.run_state import SampleRequest
 
-__all__ = [
-    "ComponentUse",
-    "DatasetSpec",
-    "DeliveryUse",
-    "EnvironmentSpec",
-    "InputSpec",
-    "JobSpec",
-    "ResourcesSpec",
-    "job_view",
-]
-
 Cadence = Annotated[int, Ge(0)]
 Seconds = Annotated[float, Ge(0)]
 

@@ -10,7 +10,7 @@ Door:
     summarize, list_runs, unrecorded (summary)             status of a run
     launcher_status, awaited_launch, launched_is_gone (launch)   status by the launcher
     History (history), RankOutput (output), follow (following)   event log and output, also while they grow
-    Findings (findings), Retrained (retrained), known_causes (conditions)   warnings and best value by the log
+    Findings (findings); Retrained, known_causes (retrained)     warnings and best value by the log
     UseQuery, used_by (used)                               plugins and data of a run
     find_run (find)                                        run by a name that people type
 """

@@ -31,7 +31,7 @@ class RunRecord:
     #: What the attempts used, each entry from its attempt on: see :class:`~hostcore.runs.used.Used`. ``plugins`` are
     #: those of the newest attempt, also before it has begun to train.
     used: Sequence[Mapping[str, Any]] = attrs.field(factory=list)
-    #: The conditions of the attempts, each entry from its attempt on: see :mod:`hostcore.runs.conditions`.
+    #: The conditions of the attempts, each entry from its attempt on: see :mod:`hostcore.runs.retrained`.
     conditions: Sequence[Mapping[str, Any]] = attrs.field(factory=list)
     #: Versions of Python, hostcore and the libraries that decide about the result.
     environment: Mapping[str, Any] = attrs.field(factory=dict)

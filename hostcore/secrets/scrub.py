@@ -55,18 +55,10 @@ def _require_hidable(value: str, origin: str) -> None:
         problem = "is empty"
     elif len(plain) < SHORTEST:
         problem = f"has fewer than {SHORTEST} characters: it cannot be told from other text"
-    elif not _is_text(value):
+    elif value != value.encode(errors="replace").decode():
         problem, hint = "is not text in UTF-8", "encode it, in base64 for example, and have the plugin decode it"
     if problem:
         raise HostcoreError(f"{origin}, a secret, {problem}", code="secret.value", hint=hint)
-
-
-def _is_text(value: str) -> bool:
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def forget_all() -> None:

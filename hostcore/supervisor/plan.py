@@ -16,7 +16,8 @@ from hostcore.job.document import blame
 from hostcore.job.load import load_job
 from hostcore.job.names import is_builtin
 from hostcore.job.rules import keep_secrets
-from hostcore.job.spec import DeliveryUse, JobSpec, job_view
+from hostcore.job.sections import DeliveryUse
+from hostcore.job.spec import JobSpec, job_view
 from hostcore.plugins.contract import deprecation_warnings
 from hostcore.plugins.installed import Discovered, discover
 from hostcore.plugins.load import Component, load_component

@@ -7,11 +7,11 @@ from typing import Final
 
 from hostcore.checkpoints.find import Found
 from hostcore.events.reader import GrowingLog, name_of
-from hostcore.runs.conditions import known_causes
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.documents import CorruptDocument, UnreadableDocument, read_document
 from hostcore.runs.record import RunRecord
 from hostcore.runs.result import RunResult
+from hostcore.runs.retrained import known_causes
 from hostcore.verification.checks import MOST_NAMED, Check, Status, judged
 from hostcore.verification.log_record import LogRecord
 from hostcore_hookspecs.events import ENDS

@@ -21,7 +21,8 @@ from hostcore.job.data import (
 )
 from hostcore.job.pointers import moved
 from hostcore.job.rules import check_data
-from hostcore.job.spec import DatasetSpec, JobSpec
+from hostcore.job.sections import DatasetSpec
+from hostcore.job.spec import JobSpec
 from hostcore.plugins.attribution import attribute
 from hostcore.plugins.errors import from_exception, named
 from hostcore.plugins.hooks import Hooks

@@ -14,7 +14,8 @@ from hostcore.events.writer import now_ms
 from hostcore.job.json_values import to_plain
 from hostcore.job.names import BUILTIN, engine_name, make_run_id
 from hostcore.job.pointers import escaped
-from hostcore.job.spec import DeliveryUse, JobSpec
+from hostcore.job.sections import DeliveryUse
+from hostcore.job.spec import JobSpec
 from hostcore.plugins.installed import Discovered
 from hostcore.plugins.load import Component
 from hostcore.supervisor.authorizing import authorize, operator_policies, policies_of

@@ -13,12 +13,12 @@ from hostcore.events.bounds import bounded_error
 from hostcore.events.writer import now_ms
 from hostcore.job.data import with_sections
 from hostcore.plugins.resolve import in_room
-from hostcore.runs.conditions import with_conditions
 from hostcore.runs.contract import WorkerContract
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.documents import construct, write_text
 from hostcore.runs.record import RunRecord
 from hostcore.runs.result import EXIT_CODES, RunResult
+from hostcore.runs.retrained import with_conditions
 from hostcore.runs.used import Used, recorded_use, used_by, with_use
 from hostcore.supervisor.attempt.ending import STATUS, End
 from hostcore.supervisor.attempt.journal import Journal

@@ -10,11 +10,10 @@ from hostcore.events.merger import Entry, EventLog, RankTail
 from hostcore.events.writer import now_ms
 from hostcore.interruption import is_by_signal
 from hostcore.plugins.errors import one_line
-from hostcore.runs.conditions import known_causes
 from hostcore.runs.findings import Findings
 from hostcore.runs.record import RunRecord
 from hostcore.runs.result import RunResult, RunWarning
-from hostcore.runs.retrained import DIFFERS, EXPECTED, Retrained
+from hostcore.runs.retrained import DIFFERS, EXPECTED, Retrained, known_causes
 from hostcore.supervisor.attempt.ending import is_end
 from hostcore.supervisor.attempt.root_cause import deciding_rank
 from hostcore.supervisor.opening import Opening

@@ -13,7 +13,8 @@ from hostcore.interruption import is_by_signal
 from hostcore.job.document import blame
 from hostcore.job.paths import absolute, is_uri
 from hostcore.job.pointers import escaped
-from hostcore.job.spec import InputSpec, JobSpec, job_view
+from hostcore.job.sections import InputSpec
+from hostcore.job.spec import JobSpec, job_view
 from hostcore.plugins.attribution import attribute
 from hostcore.plugins.errors import from_exception, one_line
 from hostcore.plugins.hooks import Hooks

@@ -20,7 +20,7 @@ from hostcore.worker.feed.reading import ReadingStopped, never, range_reader
 from hostcore_hookspecs.errors import InvalidData
 
 if TYPE_CHECKING:
-    from hostcore.job.spec import DatasetSpec
+    from hostcore.job.sections import DatasetSpec
     from hostcore_hookspecs.data_source import Dataset
 
 

@@ -16,7 +16,7 @@ from hostcore.worker.feed.window import WindowLimit, measure_row, window_memory
 from hostcore_hookspecs.errors import HostcoreError, InvalidData
 
 if TYPE_CHECKING:
-    from hostcore.job.spec import DatasetSpec
+    from hostcore.job.sections import DatasetSpec
     from hostcore_hookspecs.data_source import Dataset
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from hostcore.job.spec import DatasetSpec
+from hostcore.job.sections import DatasetSpec
 from hostcore.worker.feed.feed import dataset_feed
 
 

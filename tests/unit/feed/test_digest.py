@@ -8,7 +8,7 @@ import numpy as np
 import orjson
 import pytest
 
-from hostcore.job.spec import DatasetSpec
+from hostcore.job.sections import DatasetSpec
 from hostcore.worker.feed.digest import OrderLayout, expected_digest, row_digest
 from hostcore.worker.feed.feed import Cursor, DatasetFeed, MockFeed, dataset_feed
 

@@ -7,7 +7,7 @@ import attrs
 import pyarrow as pa
 import pytest
 
-from hostcore.job.spec import DatasetSpec
+from hostcore.job.sections import DatasetSpec
 from hostcore.worker.feed.evaluation import EvaluationFeed, evaluation_feed
 from hostcore_hookspecs import InvalidData
 from hostcore_hookspecs.data_source import Shard

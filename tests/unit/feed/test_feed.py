@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from hostcore.job.spec import DatasetSpec
+from hostcore.job.sections import DatasetSpec
 from hostcore.worker.feed.feed import Cursor, DataChanged, DatasetFeed, MockFeed, check_identity, dataset_feed
 from hostcore_builtin_plugins.sources.parquet import ParquetSource
 from hostcore_hookspecs import DataContext, InvalidData

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hostcore.job.spec import DatasetSpec
+from hostcore.job.sections import DatasetSpec
 from hostcore.worker.feed.feed import Cursor, DatasetFeed, dataset_feed
 
 WORLDS = (1, 2, 3, 4, 8, 24)

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from waiting import wait_until
 
-from hostcore.job.spec import DatasetSpec
+from hostcore.job.sections import DatasetSpec
 from hostcore.plugins.attribution import attribute, plugin_place, plugin_traceback
 from hostcore.plugins.load import Component
 from hostcore.worker.feed import readahead

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from hostcore.job.spec import DatasetSpec
+from hostcore.job.sections import DatasetSpec
 from hostcore.worker.feed import gathering
 from hostcore.worker.feed.feed import Cursor, DatasetFeed, dataset_feed
 from hostcore.worker.feed.gathering import gathered

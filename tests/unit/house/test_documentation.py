@@ -14,7 +14,8 @@ import pytest
 from checkout import ROOT
 
 from hostcore.cli import cli
-from hostcore.job.spec import DatasetSpec, JobSpec, ResourcesSpec
+from hostcore.job.sections import DatasetSpec, ResourcesSpec
+from hostcore.job.spec import JobSpec
 from hostcore.plugins.installed import discover
 from hostcore_conformance.check import table
 from hostcore_hookspecs import KINDS, Kind, SampleRequest, errors

@@ -11,7 +11,8 @@ import pytest
 
 from hostcore.errors import Errors
 from hostcore.job.load import load_job
-from hostcore.job.spec import ComponentUse, JobSpec
+from hostcore.job.sections import ComponentUse
+from hostcore.job.spec import JobSpec
 from hostcore_hookspecs import HostcoreError
 
 JOB: dict[str, Any] = {"trainer": "flight_delay", "max_steps": 3}

@@ -12,16 +12,8 @@ from hostcore.errors import Errors
 from hostcore.job.differences import job_differences
 from hostcore.job.forms import object_form
 from hostcore.job.load import load_job
-from hostcore.job.sections import dataset_keys
-from hostcore.job.spec import (
-    ComponentUse,
-    DatasetSpec,
-    DeliveryUse,
-    EnvironmentSpec,
-    JobSpec,
-    ResourcesSpec,
-    job_view,
-)
+from hostcore.job.sections import ComponentUse, DatasetSpec, DeliveryUse, EnvironmentSpec, ResourcesSpec, dataset_keys
+from hostcore.job.spec import JobSpec, job_view
 from hostcore.job.structure import structure
 from hostcore_hookspecs import Job, PluginUse, SampleRequest
 
