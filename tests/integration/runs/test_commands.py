@@ -191,17 +191,6 @@ class TestARunningRun:
         assert processes == {"host": socket.gethostname(), "supervisor": running.process.pid, "workers": [worker]}
 
 
-def test_ps_names_the_run_of_a_worker(project: Any, until: Callable) -> None:
-    job = project.job("named.json", run_id="named", trainer="small_trainer:Slow", max_steps=10**6)
-    command = project.start("run", job, PYTHONHASHSEED="1")  # an interpreter of its own, with arguments of its own
-    until((project.path / "named.pid").exists, "the third step")
-    arguments = Path(f"/proc/{project.run('named').worker_pid}/cmdline").read_text().split("\0")
-    command.signal(signal.SIGINT)
-    assert command.end().code == 130
-    assert arguments[arguments.index("-m") + 1] == "hostcore.worker"
-    assert f"{project.run('named').path}/" in arguments[arguments.index("-m") + 2]
-
-
 def test_a_fast_dev_run_is_a_short_run_of_its_own(project: Any) -> None:
     dataset = {"source": "mock", "num_rows": 100, "batch_size": 10}
     job = project.job("dev.json", run_id="dev", dataset=dataset, epochs=3, resume_from_checkpoint=False)
@@ -363,12 +352,17 @@ class TestProgress:
         assert "half succeeded at step 6" in shown.err
 
 
-def test_a_run_without_any_standard_stream_does_its_work(project) -> None:
-    job = project.job("closed.json", run_id="closed", max_steps=5)
+def test_a_run_without_any_standard_stream_does_its_work_and_ps_names_the_run(project: Any, until: Callable) -> None:
+    keys = {"trainer": "small_trainer:Slow", "max_steps": 10**6}
+    job = project.job("closed.json", run_id="closed", **keys)
     script = 'exec "$0" run "$1" <&- >&- 2>&-'
-    done = subprocess.run(
-        ["sh", "-c", script, COMMAND, str(job)], cwd=project.path, env=dict(project.environment), check=False
-    )
-    assert done.returncode == 0
-    assert project.run("closed").result["status"] == "succeeded"
+    command = ["sh", "-c", script, COMMAND, str(job)]
+    with subprocess.Popen(command, cwd=project.path, env=dict(project.environment)) as process:
+        until((project.path / "closed.pid").exists, "the third step")
+        arguments = Path(f"/proc/{project.run('closed').worker_pid}/cmdline").read_text().split("\0")
+        process.send_signal(signal.SIGINT)
+    assert process.returncode == 130
+    assert arguments[arguments.index("-m") + 1] == "hostcore.worker"
+    assert f"{project.run('closed').path}/" in arguments[arguments.index("-m") + 2]
+    assert project.run("closed").result["status"] == "cancelled"
     assert "hello from the trainer" in project.run("closed").output()

@@ -156,7 +156,6 @@ class Trainer:
     ("command", "options", "pointer", "origin"),
     [
         ("validate", ["--set", "hyperparams.lr=abc"], "/hyperparams/lr", "--set hyperparams.lr"),
-        ("run", ["--set", "hyperparams.lr=abc"], "/hyperparams/lr", "--set hyperparams.lr"),
         ("validate", ["--profile", "fast"], "/hyperparams/lr", "--profile fast"),
         ("validate", ["--devices", "cuda:99"], "/devices", "--devices"),
         ("run", ["--set", 'reporters=[{"use": "jsonl", "path": 3}]'], "/reporters/0/path", "--set reporters"),

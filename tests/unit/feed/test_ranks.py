@@ -10,8 +10,8 @@ import pytest
 from hostcore.job.sections import DatasetSpec
 from hostcore.worker.feed.feed import Cursor, DatasetFeed, dataset_feed
 
-WORLDS = (1, 2, 3, 4, 8, 24)
-SEEDS = range(12)
+WORLDS = (2, 3, 8, 24)
+SEEDS = range(6)
 ROWS_PER_STEP = 24
 
 MakeFeed = Callable[..., DatasetFeed]
@@ -45,7 +45,7 @@ def batches(feed: DatasetFeed, *, rows: int = 0) -> list[list[int]]:
         stream.close()
 
 
-@pytest.mark.parametrize("world_size", WORLDS[1:])
+@pytest.mark.parametrize("world_size", WORLDS)
 def test_the_batches_of_all_ranks_interleaved_are_those_of_one(make_feed: MakeFeed, world_size: int) -> None:
     ranks = [batches(make_feed(rank=rank, world_size=world_size)) for rank in range(world_size)]
     interleaved = [
@@ -61,7 +61,7 @@ def test_a_single_rank_continues_exactly_from_every_position(make_feed: MakeFeed
         assert batches(feed, rows=position) == whole[position:]
 
 
-@pytest.mark.parametrize("world_size", [2, 3, 24])
+@pytest.mark.parametrize("world_size", [3, 24])
 def test_every_rank_continues_exactly_from_every_step(make_feed: MakeFeed, world_size: int) -> None:
     for rank in {0, 1, world_size - 1}:
         feed = make_feed(rank=rank, world_size=world_size)

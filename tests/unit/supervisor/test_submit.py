@@ -10,10 +10,8 @@ import pytest
 
 from hostcore.plugins.errors import PluginError
 from hostcore.plugins.installed import Discovered
-from hostcore.runs.attempts import newest_attempt
 from hostcore.runs.launch import Launch
 from hostcore.runs.record import RunRecord
-from hostcore.runs.result import RunResult
 from hostcore.supervisor import submit as submit_module
 from hostcore.supervisor.opening import RunConflict
 from hostcore.supervisor.submit import dry_run, submit
@@ -63,18 +61,6 @@ def test_a_launcher_is_looked_up_in_what_was_installed_when_the_plan_was_made(pl
 
 
 class TestANewRun:
-    def test_is_recorded_with_the_handle_of_its_supervisor(self, plan: Callable, given: Callable) -> None:
-        given()
-        told: list[str] = []
-        submission = _submit(plan(), told)
-        directory = plan().directory
-        assert submission.directory == directory
-        assert Launch.read(directory.launch).handle == submission.handle == LaunchHandle(launcher="cloud", id="pod-1")
-        record = RunRecord.read(directory.record)
-        assert (record.job["run_id"], record.total_steps) == ("a", 10)
-        assert newest_attempt(directory.attempts) == 0
-        assert told == ["a pod in the cloud"]
-
     def test_is_begun_by_a_command_of_the_same_python(self, plan: Callable, given: Callable) -> None:
         launcher = given()
         _submit(plan())
@@ -156,13 +142,6 @@ class TestANewRun:
             _submit(plan())
         assert not plan().directory.path.exists()
 
-    def test_is_submitted_once(self, plan: Callable, given: Callable) -> None:
-        launcher = given()
-        _submit(plan())
-        with pytest.raises(RunConflict, match="is submitted"):
-            _submit(plan())
-        assert len(launcher.contexts) == 1
-
 
 class TestARunThatExists:
     def test_is_as_it_was_when_its_supervisor_cannot_be_started(
@@ -190,14 +169,3 @@ class TestARunThatExists:
         assert _submit(plan()).attempt == 2
         record = RunRecord.read(run.plan.directory.record)
         assert (record.parent, record.submitted_ms) == ("/b/step-000003.json", 7)
-
-    def test_that_is_finished_is_not_submitted(self, plan: Callable, past: Callable, given: Callable) -> None:
-        launcher = given()
-        run = past(plan())
-        run.attempt()
-        result = run.result("succeeded")
-        before = run.tree()
-        assert _submit(plan()) == result
-        assert isinstance(result, RunResult)
-        assert launcher.contexts == []
-        assert run.tree() == before

@@ -45,18 +45,6 @@ def test_a_folder_comes_with_everything_below_it(fetch: Any, memory: Any, uri: s
     assert found == files
 
 
-def test_spaces_and_unicode_in_a_uri_are_part_of_the_name(fetch: Any, memory: Any) -> None:
-    memory.pipe("/ein Modell/größe #1?.bin", b"x")
-    assert fetch({"model": "memory://ein Modell/größe #1?.bin"})["model"].name == "größe #1?.bin"
-
-
-def test_a_folder_of_thousands_of_files_comes_whole(fetch: Any, memory: Any) -> None:
-    for number in range(2000):
-        memory.store[f"/many/{number:05}"] = memory_file(memory, f"/many/{number:05}", str(number).encode())
-    folder = fetch({"data": "memory://many"})["data"]
-    assert {path.name: path.read_text() for path in folder.iterdir()} == {f"{n:05}": str(n) for n in range(2000)}
-
-
 def memory_file(memory: Any, path: str, content: bytes) -> Any:
     from fsspec.implementations.memory import MemoryFile
 
@@ -206,11 +194,6 @@ def test_options_that_the_file_system_refuses_are_told(fetch: Any, troubled: Any
     with pytest.raises(Errors, match="cannot be made") as caught:
         fetch({"model": {"uri": "troubled://x", "storage_options": {"colour": "blue"}}})
     assert error_of(caught).code == "store.options"
-
-
-def test_weights_may_be_a_uri(fetch: Any, memory: Any) -> None:
-    memory.pipe("/w.safetensors", b"w")
-    assert fetch({}, weights="memory://w.safetensors")["weights"].read_bytes() == b"w"
 
 
 def test_a_name_that_leads_out_of_the_folder_is_refused(fetch: Any, memory: Any) -> None:

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import attrs
 import pytest
 
 from hostcore.runs.contract import InvalidContract, WorkerContract
@@ -16,12 +15,6 @@ CONTRACT = WorkerContract(
     events_path="/runs/a/logs/rank-0.attempt-1.jsonl",
     run_dir="/runs/a",
 )
-
-
-def test_they_come_back_as_they_were_written(tmp_path: Path) -> None:
-    contract = attrs.evolve(CONTRACT, inputs={"weights": "/w ü", "model": "/m"})
-    contract.write(tmp_path / "contract.json")
-    assert WorkerContract.read(tmp_path / "contract.json") == contract
 
 
 def test_a_contract_of_before_there_were_inputs_has_none(tmp_path: Path) -> None:

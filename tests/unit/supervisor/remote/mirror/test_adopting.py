@@ -13,8 +13,8 @@ import pytest
 from hostcore.checkpoints.find import newest
 from hostcore.runs.attempts import newest_attempt
 from hostcore.runs.documents import CorruptDocument
-from hostcore.runs.summary import list_runs, summarize
-from hostcore.supervisor.opening import Opening, RunConflict, open_run
+from hostcore.runs.summary import list_runs
+from hostcore.supervisor.opening import RunConflict
 from hostcore.supervisor.remote.adopting import adopt_from_mirror, find_in_mirror
 from hostcore.supervisor.remote.store import StoreError
 from hostcore_builtin_plugins.processes import place_name
@@ -30,16 +30,6 @@ def mirrored(store: Any) -> Any:
     store.end(attempt=2)
     store.mirror()
     return store
-
-
-def test_the_adopted_run_goes_on_with_the_next_attempt_from_the_newest_checkpoint(mirrored: Any, machine: Any) -> None:
-    directory = machine.adopt()
-    assert summarize(directory).status == "preempted"
-    assert directory.events.read_text() == '{"seq":1}\n'
-    assert newest(directory.checkpoints).found.record.step == 6
-    opened = open_run(machine.plan())
-    assert isinstance(opened, Opening)
-    assert (opened.attempt, opened.is_new) == (3, False)
 
 
 def test_only_the_newest_checkpoint_is_fetched_and_nothing_else_is_left(mirrored: Any, machine: Any) -> None:
@@ -296,21 +286,6 @@ def test_what_a_machine_fetches_whose_name_begins_like_ours_stays(mirrored: Any,
     other.mkdir(parents=True)
     machine.adopt()
     assert other.is_dir()
-
-
-def test_the_store_is_opened_as_the_uploader_of_the_mirror_opens_it(store: Any, monkeypatch: Any) -> None:
-    from hostcore.job.load import load_job
-    from hostcore.supervisor.remote.mirror import options_for, storage_options
-
-    monkeypatch.setenv("KEY_OF_STORE", "a-secret-key")
-    own = {"use": "fsspec", "storage_options": {"key": {"$secret": "env:KEY_OF_STORE"}}}
-    other = {"use": "fsspec", "uri": "s3://elsewhere", "storage_options": {"key": "another"}}
-    job = {"trainer": "x:Y", "max_steps": 1, "checkpoint_base_uri": "s3://b", "uploaders": [other, own]}
-    spec = load_job(job)
-    assert storage_options(spec) == {"key": "a-secret-key"}
-    assert options_for("s3://b/x", spec) == {"key": "a-secret-key"}
-    assert options_for("gs://b/x", spec) == {}
-    assert "a-secret-key" not in str(spec.to_json())
 
 
 def test_a_run_in_the_mirror_alone_is_found_without_fetching_anything(mirrored: Any, machine: Any) -> None:

@@ -9,7 +9,6 @@ import pytest
 from hostcore.checkpoints.errors import CheckpointError
 from hostcore.checkpoints.find import newest
 from hostcore.runs.record import RunRecord
-from hostcore.supervisor.attempt.documents import write_contracts
 from hostcore.supervisor.opening import open_run
 from hostcore.supervisor.remote import checkpoints
 from hostcore.supervisor.remote.checkpoints import fetch_parent
@@ -70,18 +69,6 @@ def test_a_run_that_has_no_checkpoint_of_its_own_yet_fetches_its_parent_again(mi
     RunRecord(job=plan.spec.to_json(), job_dir="/", parent=opened.parent).write(plan.directory.record)
     again = machine.plan(run_id="b", resume_from_checkpoint="auto")
     assert fetch_parent(again, machine.told.append).endswith("/step-000004.json")
-
-
-def test_the_workers_get_the_copy_on_this_machine(mirrored: Any, machine: Any) -> None:
-    plan = machine.plan(run_id="b", resume_from_checkpoint=f"{FOLDER}/step-000004.json")
-    parent = fetch_parent(plan, machine.told.append)
-    plan = attrs.evolve(plan, fetched_parent=parent, inputs={"model": "/m"})
-    opened = open_run(plan)
-    write_contracts(plan, opened)
-    from hostcore.runs.contract import WorkerContract
-
-    contract = WorkerContract.read(plan.directory.contract(1, 0))
-    assert (contract.start_from, contract.inputs) == (parent, {"model": "/m"})
 
 
 def test_one_that_another_process_has_fetched_meanwhile_is_used(
