@@ -33,17 +33,6 @@ def parameters(count: int = 1) -> list[torch.nn.Parameter]:
     return [torch.nn.Parameter(torch.zeros(1)) for _ in range(count)]
 
 
-def test_records_the_rate_at_cadence_steps_alone(run: Any) -> None:
-    optimizer = torch.optim.SGD(parameters(), lr=0.1)
-    callback = begun(run, optimizer)
-
-    def step() -> StepResult:
-        optimizer.step()
-        return StepResult(metrics={"loss": 1.0})
-
-    assert [around(callback, run, step) for _ in range(4)] == [{"loss": 1.0}, {"loss": 1.0, "train/lr": 0.1}] * 2
-
-
 @pytest.mark.parametrize("scheduled", ["before", "after"])
 def test_the_rate_is_the_one_that_the_update_was_made_with(run: Any, scheduled: str) -> None:
     optimizer = torch.optim.SGD(parameters(), lr=1.0)

@@ -74,18 +74,6 @@ def test_a_loss_that_is_nan_while_the_gradients_are_finite_is_told_and_counts_as
         run.step(callback, loss=NAN)
 
 
-@pytest.mark.parametrize(("factor", "loss"), [(NAN, "nan"), (INF, "inf")])
-def test_stop_names_metric_value_and_step(training: Training, factor: float, loss: str) -> None:
-    run = training()
-    callback = guard(run)
-    assert list(run.step(callback).metrics) == ["loss"]
-    with pytest.raises(NotFinite) as caught:
-        run.step(callback, factor)
-    assert caught.value.message == f"train/loss was {loss} at step 2"
-    assert caught.value.code == "training.nonfinite"
-    assert "lower the learning rate" in caught.value.hint
-
-
 def test_gradients_that_are_not_finite_are_found_when_the_loss_is(training: Training) -> None:
     run = training()
     with pytest.raises(NotFinite, match="the largest element of the gradients was inf at step 1"):
@@ -196,17 +184,6 @@ def test_only_so_many_roll_backs_are_made_over_all_attempts(training: Training) 
     run.step(resumed, loss=1.0)
     with pytest.raises(NotFinite, match="at step 5, after 2 roll-backs"):
         run.step(resumed, loss=NAN)
-
-
-def test_what_was_counted_comes_back_on_resume(training: Training) -> None:
-    run = training()
-    callback = guard(run, "skip", max_in_a_row=3)
-    for _ in range(2):
-        run.step(callback, NAN)
-    resumed = guard(run, "skip", max_in_a_row=3)
-    resumed.load_callback_state(callback.callback_state())
-    with pytest.raises(NotFinite, match="as at 3 steps in a row"):
-        run.step(resumed, NAN)
 
 
 @pytest.mark.parametrize("fused", [False, True])
