@@ -12,6 +12,7 @@ from tests.checkout import EXTENSIONS, ROOT
 
 #: Folders of the checkout, each with all modules below it. A room is added when it is done.
 ROOMS = (
+    "hostcore/cli",
     "hostcore/events",
     "hostcore/job",
     "hostcore/plugins",
