@@ -34,11 +34,12 @@ OWN = {
     "hostcore-char-lm": "example_trainers/char_lm",
     "hostcore-chaos": "extensions/chaos",
     "hostcore-conformance": "extensions/conformance",
+    "hostcore-inspect": "extensions/inspect",
     "hostcore-lightning": "extensions/lightning",
     "hostcore-transformers": "extensions/transformers",
 }
 #: Without these there is neither benchmark nor test.
-REQUIRED = ("hostcore", "hostcore-char-lm", "pytest", "pytest-xdist")
+REQUIRED = ("hostcore", "hostcore-char-lm", "hostcore-inspect", "pytest", "pytest-xdist")
 #: Each is left out, with the reason, where its library does not fit.
 OPTIONAL = ("hostcore-conformance", "hostcore-lightning", "hostcore-transformers")
 #: Too large to carry: the machine has to have them.

@@ -19,7 +19,7 @@ from checkout import ROOT
 SCRIPT = ROOT / "benchmarks/gpu_bundle.py"
 OWN = (
     *("hookspecs", "toolkit", "builtin_plugins", ".", "example_trainers/char_lm"),
-    *("extensions/chaos", "extensions/conformance"),
+    *("extensions/chaos", "extensions/conformance", "extensions/inspect"),
 )
 
 
