@@ -92,7 +92,7 @@ def test_a_worker_follows_a_contract_of_its_version(mount: Any, contract: dict[s
     ("change", "pointer", "says"),
     [
         ({"contract_version": "v2"}, "/contract_version", "contract_version is 'v2'; this worker follows 'v1'"),
-        ({"job_spec_path": 7}, "/job_spec_path", "must be str, not 7"),
+        ({"job_spec_path": 7}, "/job_spec_path", "job_spec_path is 7, not str"),
     ],
 )
 def test_a_contract_that_the_worker_cannot_follow_is_refused(
