@@ -1,6 +1,7 @@
 """Everything arrives, whole, once, in the right order, and leaves nothing behind."""
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,24 @@ def test_a_run_is_mirrored_with_data_before_its_record_and_the_result_last(
     assert run.spooled == []
     assert (len(mirror.opened), mirror.closed) == (1, 1)
     assert not newest(mirror.root / "checkpoints").skipped
+
+
+def test_nothing_goes_before_the_document_of_the_attempt_has_arrived(
+    run: Run, mirror: Folder, driven: Callable[..., Driven]
+) -> None:
+    gate = Gate(mirror, "attempts/")
+    gate.close()
+    uploads = driven(mirror)
+    uploads.save(100)
+    gate.wait()
+    until(lambda: "config/run.json" in mirror.order)
+    for _ in range(20):
+        uploads.listen()
+        time.sleep(0.01)
+    assert set(mirror.begun) == {"attempts/1.json", "config/run.json"}
+    gate.open()
+    uploads.drain()
+    assert "checkpoints/step-000100.json" in mirror.files
 
 
 def test_one_event_tells_of_each_checkpoint_sample_and_document(

@@ -159,6 +159,17 @@ def test_every_rank_names_the_ranks_that_found_it(training: Training) -> None:
         run.step(guard(run))
 
 
+def test_what_was_counted_in_a_row_comes_back_on_resume(training: Training) -> None:
+    run = training()
+    callback = guard(run, "skip", max_in_a_row=3)
+    for _ in range(2):
+        run.step(callback, NAN)
+    resumed = guard(run, "skip", max_in_a_row=3)
+    resumed.load_callback_state(callback.callback_state())
+    with pytest.raises(NotFinite, match="as at 3 steps in a row"):
+        run.step(resumed, NAN)
+
+
 def test_a_checkpoint_that_did_not_help_is_not_gone_back_to_again(training: Training) -> None:
     run = training()
     callback = guard(run, "roll-back", max_roll_backs=9)
