@@ -5,7 +5,7 @@ gives a ``subprocess.Popen`` whose process is a fork of the server: with its own
 environment, streams and exit code. ``popen`` and ``run`` do the same for other programs in Python:
 ``python -m module``, ``python -c code``, ``python script.py``.
 
-What such a command starts in Python by ``subprocess`` (workers, checks, runs of a sweep, ranks of an agent of torchrun)
+What such a command starts in Python (workers, checks, runs of a sweep or of a service, ranks of an agent of torchrun)
 are forks as well, and its children: beside it there is a process that was forked before it began, its template, which
 forks siblings of itself. ``forked_children`` gives such a template to a test that starts processes itself.
 
@@ -130,8 +130,8 @@ AGENT, RANKS = (
 KEEPER, KEPT = "hostcore_engines.keeper", "HOSTCORE_LAUNCH_FOLDER"
 #: Commands and modules that start processes in Python.
 STARTING = (
-    *("check", "evaluate", "hostcore_service.container", "hostcore.entrypoint", "resume", "run", "sweep", "validate"),
-    AGENT,
+    *("check", "evaluate", "resume", "run", "serve", "sweep", "validate"),
+    *("hostcore_service.container", "hostcore.entrypoint", AGENT),
 )
 #: Beginnings of variables that are read when an interpreter or a library starts.
 READ_AT_START = (
@@ -141,7 +141,7 @@ READ_AT_START = (
 #: Those of them that a fork heeds.
 HANDLED = (
     *("OMP_NUM_THREADS", "PYTHONDONTWRITEBYTECODE", "PYTHONPATH", "PYTHONUNBUFFERED"),
-    "TORCH_NCCL_ASYNC_ERROR_HANDLING",
+    *("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "TORCH_NCCL_ASYNC_ERROR_HANDLING"),
 )
 #: Files in ``PYTHONPATH`` that are run when an interpreter starts.
 RUN_AT_START = ("sitecustomize.py", "usercustomize.py")
@@ -571,6 +571,7 @@ def _act_as(command: list[str]) -> Callable[[], object]:
     elif (set(arguments) & set(STARTING) and not asks_only and KEPT not in os.environ) or _has_processes(arguments):
         _ChildOfHere.forking = _fork_template()
         subprocess.Popen = _ChildOfHere  # type: ignore[misc]
+        os.posix_spawnp = _spawn
         if AGENT in arguments:
             importlib.import_module(RANKS).Popen = _ChildOfHere  # type: ignore[attr-defined]
     if program != COMMAND:
@@ -579,6 +580,43 @@ def _act_as(command: list[str]) -> Callable[[], object]:
 
     sys.path.insert(0, str(Path(COMMAND).parent))  # as of every script
     return main
+
+
+def _spawn(program: str, command: list[str], environment: Mapping[str, str], **how: Any) -> int:
+    """In place of ``os.posix_spawnp``, by which ``local`` starts supervisors: in a shell that notes its number.
+
+    Here the fork does that, in its place: the shell would become an interpreter.
+    """
+    is_noted = command[:2] == ["/bin/sh", "-c"] and command[2].endswith('exec "$@"')
+    words = command[4:] if is_noted else command
+    if _can_be_fork(words, environment):
+        streams = [0, 1, 2]
+        opened = []
+        for action, number, *rest in how["file_actions"]:
+            if action == os.POSIX_SPAWN_OPEN:
+                streams[number] = os.open(*rest)
+                opened.append(streams[number])
+            else:
+                streams[rest[0]] = streams[number]
+        question = {
+            "command": words,
+            "cwd": str(Path.cwd()),
+            "env": dict(environment),
+            "new_session": how["setsid"],
+            "passed": [],
+            "blocked": how["setsigmask"],
+            "note": command[3] if is_noted else None,
+        }
+        try:
+            if pid := _ChildOfHere.forking.fork(question, streams):
+                return pid
+        finally:
+            for descriptor in opened:
+                os.close(descriptor)
+    return _posix_spawnp(program, command, environment, **how)
+
+
+_posix_spawnp = os.posix_spawnp
 
 
 def _has_processes(arguments: list[str]) -> bool:
@@ -614,6 +652,15 @@ def _program(arguments: list[str]) -> Callable[[], None]:
             runpy.run_path(what, run_name="__main__")
 
     return be_program
+
+
+def _note_number(place: str) -> None:
+    """Take a name, as the shell of the launcher ``local``; end if another process has."""
+    try:
+        with Path(place).open("x") as note:
+            note.write(f"{os.getpid()}\n")
+    except FileExistsError:
+        os._exit(2)
 
 
 def _become(question: Mapping[str, Any], descriptors: list[int]) -> None:
@@ -688,6 +735,8 @@ def _fork_siblings(line: socket.socket) -> Callable[[], object]:
             _become(question, descriptors)
             os.write(told, str(os.getpid()).encode())  # now that it has its session
             os.close(told)
+            if note := question.get("note"):
+                _note_number(note)
             return _act_as(question["command"])
         for descriptor in descriptors:
             os.close(descriptor)

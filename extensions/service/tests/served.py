@@ -213,7 +213,8 @@ def _kill_launched(handle: Mapping[str, Any]) -> None:
 
 def _is_a_run(pid: int) -> bool:
     try:
-        return b"hostcore" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        command = Path(f"/proc/{pid}/cmdline").read_bytes()
+        return b"hostcore" in command or b"fork_server" in command
     except OSError:
         return False
 

@@ -14,7 +14,7 @@ from fork_server import ran
 
 
 def test_the_token_is_in_no_launched_process_no_log_and_no_answer(make_server: Any, until: Any) -> None:
-    server = make_server()
+    server = make_server(PYTHONHASHSEED="0")  # interpreters of their own: a fork shows another's environment
     server.request("GET", f"/v1/jobs/{server.token}")
     server.submit(run_id="a", max_steps=10**6, hyperparams={"seconds": 0.02})
     job = server.wait_for("a", "running")
