@@ -62,6 +62,24 @@ def test_nothing_goes_before_the_document_of_the_attempt_has_arrived(
     assert "checkpoints/step-000100.json" in mirror.files
 
 
+def test_the_result_waits_for_all_that_comes_before_it(run: Run, mirror: Folder, driven: Callable[..., Driven]) -> None:
+    gate = Gate(mirror, "checkpoints/")
+    gate.close()
+    uploads = driven(mirror)
+    uploads.save(100)
+    gate.wait()
+    run.end()
+    uploads.uploads.finish(final=False)
+    uploads.uploads.finish(final=True)
+    for _ in range(20):
+        uploads.listen()
+        time.sleep(0.01)
+    assert "result.json" not in mirror.begun
+    gate.open()
+    uploads.drain()
+    assert mirror.order[-1] == "result.json"
+
+
 def test_one_event_tells_of_each_checkpoint_sample_and_document(
     run: Run, mirror: Folder, driven: Callable[..., Driven]
 ) -> None:
