@@ -57,14 +57,15 @@ class Member:
     was_killed: bool = False
 
     def tail(self) -> str:
-        """The last lines of its output; empty if there is none."""
+        """Return the last lines of its output, and all of Python's report of a crash; empty if there is none."""
         try:
             with self.output.open("rb") as file:
                 file.seek(max(0, self.output.stat().st_size - _OUTPUT_BYTES))
                 lines = file.read().decode(errors="replace").splitlines()
         except FileNotFoundError:
             return ""
-        return "\n".join(lines[-_OUTPUT_LINES:])
+        fatal = (number for number, line in enumerate(lines) if line.startswith("Fatal Python error"))
+        return "\n".join(lines[min(next(fatal, len(lines)), max(0, len(lines) - _OUTPUT_LINES)) :])
 
 
 class WorkerSession:
