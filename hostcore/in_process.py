@@ -23,6 +23,7 @@ from hostcore.runs.result import RunResult
 from hostcore.supervisor.attempt.journal import Listener
 from hostcore.supervisor.attempt.restarting import Restart, run_attempts
 from hostcore.supervisor.attempt.supervise import supervise
+from hostcore.supervisor.authorizing import authorize_here
 from hostcore.supervisor.environment import UnusableEnvironment
 from hostcore.supervisor.interrupts import Asked, Interrupts
 from hostcore.supervisor.opening import Opening, open_run
@@ -55,12 +56,13 @@ def run(
     :param profile: One of the job's ``profiles``.
     :param trace_hooks: Write down every call of a hook or of the trainer, in ``logs/hooks.rank-0.attempt-1.log``.
     :return: The fields of ``result.json``. A run that failed is a result too, not an exception.
-    :raises HostcoreError: When the job is invalid; nothing was started then.
+    :raises HostcoreError: When the job is invalid, or a policy refuses it; nothing was started then.
     """
     plan = make_plan(job if isinstance(job, Mapping) else Path(job), overrides=overrides, profile=profile)
     plan = attrs.evolve(plan, trace_hooks=trace_hooks)
     require_one_rank(plan)
     require_no_engine(plan)
+    authorize_here(plan)
     with Interrupts() as interrupts:
         plan, _ = bring_here(plan, lambda line: print(visible(line), file=sys.stderr))
         opened = open_run(plan)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fork_server import ran
+from fork_server import ran, run
 
 REFUSED = 3
 
@@ -80,6 +81,15 @@ def hostcore(site: Any, tmp_path: Path) -> Run:
     return run
 
 
+RUN_IN_PYTHON = """
+import hostcore
+from hostcore.errors import all_errors
+
+try:
+    hostcore.run("job.json")
+except Exception as error:
+    print(*(one.code for one in all_errors(error)))
+"""
 STRICT = '[[policies]]\nuse = "strict"\n'
 
 
@@ -92,6 +102,15 @@ def test_the_operators_denial_ends_every_command_with_3(hostcore: Run, arguments
     assert "strict (policies-of-the-tests 1.0)" in done.stderr
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "runs" / "r").exists()
+
+
+def test_a_run_from_python_is_asked_about_as_well(hostcore: Run, site: Any, tmp_path: Path) -> None:
+    assert hostcore("validate").returncode == 0  # it writes the job
+    (tmp_path / "operator.toml").write_text(STRICT)
+    environment = {**site.environment, "HOSTCORE_CONFIG": str(tmp_path / "operator.toml")}
+    done = run([sys.executable, "-c", RUN_IN_PYTHON], cwd=tmp_path, env=environment, text=True)
+    assert done.stdout == "policy.denied\n", done.stderr
+    assert not (tmp_path / "runs").exists()
 
 
 @pytest.mark.parametrize("command", ["run", "validate"])

@@ -47,11 +47,11 @@ def open_database(url: str) -> Engine:
     """
     try:
         parsed = _absolute(make_url(url))
-        if parsed.password:
-            remember(str(parsed.password), "the password in HOSTCORE_DATABASE_URL or [service] database")
+        for password in filter(None, [parsed.password, *parsed.normalized_query.get("password", ())]):
+            remember(str(password), "the password in HOSTCORE_DATABASE_URL or [service] database")
         make = _BACKENDS.get(parsed.get_backend_name())
         if make is None or (make is _sqlite and parsed.database in (None, "", ":memory:")):
-            raise ArgumentError(f"hostcore keeps no jobs in {parsed.render_as_string()!r}")
+            raise ArgumentError(f"hostcore keeps no jobs in {_shown(parsed)!r}")
         engine = make(parsed)
     except (ArgumentError, NoSuchModuleError, ModuleNotFoundError, ValueError) as error:
         raise DatabaseError(
@@ -64,7 +64,7 @@ def open_database(url: str) -> Engine:
     except Exception as error:
         engine.dispose()
         raise DatabaseError(
-            f"the database {parsed.render_as_string(hide_password=True)} cannot be used: {_first_line(error)}",
+            f"the database {_shown(parsed)} cannot be used: {_first_line(error)}",
             hint="look whether it runs and this user may write; one of a later hostcore cannot be used",
         ) from error
     return engine
@@ -75,6 +75,11 @@ def writing(engine: Engine) -> Iterator[Connection]:
     """A transaction that writes."""
     with engine.connect().execution_options(writes=True) as connection, connection.begin():
         yield connection
+
+
+def _shown(url: URL) -> str:
+    """Return a URL for messages, without its passwords."""
+    return url.difference_update_query(["password"]).render_as_string(hide_password=True)
 
 
 def _absolute(url: URL) -> URL:

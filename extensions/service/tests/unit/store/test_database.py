@@ -155,16 +155,20 @@ def test_what_is_no_url_of_a_database_is_told_so(url: str) -> None:
     assert "postgresql+psycopg" in (raised.value.hint or "")
 
 
-def test_a_server_that_does_not_answer_is_told_without_its_password() -> None:
+@pytest.mark.parametrize(
+    "url", ["me:correct-horse@127.0.0.1:1/jobs", "me@127.0.0.1:1/jobs?password=correct-horse&connect_timeout=5"]
+)
+def test_a_server_that_does_not_answer_is_told_without_its_password(url: str) -> None:
     pytest.importorskip("psycopg")
     with pytest.raises(DatabaseError, match="cannot be used") as raised:
-        open_database("postgresql+psycopg://me:correct-horse@127.0.0.1:1/jobs")
+        open_database(f"postgresql+psycopg://{url}")
     assert "correct-horse" not in f"{raised.value.message} {raised.value.hint}"
 
 
-def test_a_password_too_short_to_be_hidden_is_refused() -> None:
+@pytest.mark.parametrize("url", ["me:1234567@127.0.0.1:1/jobs", "me@127.0.0.1:1/jobs?password=1234567"])
+def test_a_password_too_short_to_be_hidden_is_refused(url: str) -> None:
     with pytest.raises(HostcoreError) as raised:
-        open_database("postgresql+psycopg://me:1234567@127.0.0.1:1/jobs")
+        open_database(f"postgresql+psycopg://{url}")
     assert described(raised.value).splitlines() == [
         "the password in HOSTCORE_DATABASE_URL or [service] database, a secret, has fewer than 8 characters: "
         "it cannot be told from other text",
