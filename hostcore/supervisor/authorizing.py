@@ -3,7 +3,7 @@
 import getpass
 import grp
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from hostcore.errors import Errors, all_errors
@@ -59,7 +59,13 @@ def policies_of(operator: OperatorFile, plan: RunPlan) -> list[Component]:
     """
     return [
         *operator_policies(operator, plan.discovered),
-        *_load(plan.spec.policies, plan.discovered, job_dir=plan.spec.job_dir, file=None),
+        *_load(
+            plan.spec.policies,
+            plan.discovered,
+            job_dir=plan.spec.job_dir,
+            file=None,
+            import_paths=plan.spec.import_paths,
+        ),
     ]
 
 
@@ -72,7 +78,12 @@ def operator_policies(operator: OperatorFile, discovered: Discovered) -> list[Co
 
 
 def _load(
-    uses: Sequence[ComponentUse], discovered: Discovered, *, job_dir: Path, file: Path | None
+    uses: Sequence[ComponentUse],
+    discovered: Discovered,
+    *,
+    job_dir: Path,
+    file: Path | None,
+    import_paths: bool | Collection[str] = True,
 ) -> Iterator[Component]:
     for position, one in enumerate(uses):
         pointer = f"/policies/{position}"
@@ -80,7 +91,7 @@ def _load(
             ref = resolve(one.use, "policy", discovered, pointer=pointer)
             use = f"policy:{position}:{one.use}"
             selected = Selected(ref=ref, settings=one.settings, pointer=pointer, use=use)
-            yield load_component(selected, job_dir=job_dir)
+            yield load_component(selected, job_dir=job_dir, import_paths=import_paths)
         except HostcoreError as error:
             for single in all_errors(error):
                 single.file = single.file or (str(file) if file else None)

@@ -1,6 +1,6 @@
 """The plan of a run: the job and the plugins that its names stand for, before anything is started or written.
 
-It is made once. The run's record holds the job and the plugins; workers load these, and select none.
+It is made once. The run's record holds the job and the plugins; workers load these plugins and discover none.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -43,7 +43,7 @@ _NO_NAMES: Final[Mapping[str, str]] = MappingProxyType({})
 
 @attrs.frozen(kw_only=True)
 class RunPlan:
-    """A job that is well-formed, whose plugins are installed, and whose supervisor-side plugins are loaded."""
+    """A well-formed job whose plugins are installed, and whose reporters, uploaders and resolvers are loaded."""
 
     spec: JobSpec
     job: Job

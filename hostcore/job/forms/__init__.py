@@ -26,7 +26,7 @@ bounds off an annotation and picks the class below. A plugin's ``Settings`` and 
     Annotated bounds, Pattern             (of any form)  :mod:`hostcore.job.bounds`
     ===================================== ============== =========================================
 
-A new form is one class with three methods (``read``, ``noun``, ``plain_schema``) and a line in :func:`form_of`.
+A new form is one class with three methods (``_read``, ``_noun``, ``_schema``) and a line in :func:`form_of`.
 """
 
 from hostcore.job.forms.import_path import ImportedObject

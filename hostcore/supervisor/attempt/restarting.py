@@ -80,7 +80,7 @@ def _not_restarted(result: RunResult, error: HostcoreError) -> RunResult:
 def _renewed(plan: RunPlan) -> RunPlan:
     """The plan of the next attempt: it goes on with the run, and has reporters and uploaders of its own."""
     spec = attrs.evolve(plan.spec, resume_from_checkpoint="auto")
-    here = load_here(plan.selected, job_dir=plan.spec.job_dir, run_dir=plan.directory.path)
+    here = load_here(plan.selected, job_dir=spec.job_dir, run_dir=plan.directory.path, import_paths=spec.import_paths)
     return attrs.evolve(
         plan, spec=spec, reporters=here["reporter"], uploaders=here["uploader"], resolvers=here["resolver"]
     )
