@@ -11,6 +11,9 @@ from hostcore.checkpoints.names import Claim, claims
 #: Errors about a file that something holds; the others are the file system's own.
 _HELD: Final = frozenset({errno.EPERM, errno.EACCES, errno.EBUSY, errno.ENOTEMPTY})
 
+#: How often files may vanish while they are removed.
+_TRIES: Final = 100
+
 
 def settle(claim: Claim) -> None:
     """Undo what a commit of this claim left half-done, and finish what a prune did. Can itself be cut off anywhere.
@@ -35,6 +38,17 @@ def settle(claim: Claim) -> None:
     for purpose in ("tmp", "old", "pruned"):
         durable.remove_folder(claim.hidden_folder(purpose))
         durable.remove_file(claim.hidden_record(purpose))
+
+
+def _settle_beside_others(claim: Claim) -> None:
+    """Settle a claim, also while another process removes what it has retired."""
+    for _ in range(_TRIES):
+        try:
+            return settle(claim)
+        except FileNotFoundError:
+            continue
+    settle(claim)
+    return None
 
 
 def _older(claim: Claim) -> tuple[Path, Path]:
@@ -65,7 +79,7 @@ def remove_uncommitted(directory: Path, attempt: int, *, unremoved: list[OSError
     earlier = [claim for claim in claims(directory.absolute()) if claim.attempt < attempt]
     for claim in earlier:
         try:
-            settle(claim)
+            _settle_beside_others(claim)
         except OSError as error:
             replaced = not os.path.lexists(claim.record) and any(map(os.path.lexists, _older(claim)))
             if unremoved is None or replaced or error.errno not in _HELD:

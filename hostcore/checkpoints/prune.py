@@ -5,6 +5,7 @@ them with a mark beside the commit record: the supervisor removes them when they
 """
 
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from hostcore.checkpoints import durable
@@ -79,6 +80,18 @@ def remove(claims: Iterable[Claim]) -> None:
             failures.append(error)
     if failures:
         raise failures[0]
+
+
+def remove_retired(claim: Claim) -> None:
+    """Remove a retired checkpoint, unless its step was written again, or another process removes it.
+
+    What is left after an error, :func:`hostcore.checkpoints.leftovers.settle` removes.
+
+    :raises OSError: When it cannot be removed.
+    """
+    with suppress(FileNotFoundError):
+        if _attempt_of(claim.record) == claim.attempt:
+            remove([claim])
 
 
 def retire(claims: Iterable[Claim]) -> None:

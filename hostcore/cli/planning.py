@@ -77,8 +77,10 @@ def for_fast_dev_run(job: Path, options: JobOptions) -> JobOptions:
         "checkpoint_base_uri": None,
         "max_restarts": 0,
     }
-    short = {f"{key}={json.dumps(value)}": "--fast-dev-run" for key, value in changes.items()}
-    return attrs.evolve(options, short={**short, **options.short})  # --from and --weights are applied after it
+    fast = {f"{key}={json.dumps(value)}": "--fast-dev-run" for key, value in changes.items()}
+    after = {one: option for one, option in options.short.items() if option in ("--from", "--weights")}
+    before = {one: option for one, option in options.short.items() if one not in after}
+    return attrs.evolve(options, short={**before, **fast, **after})
 
 
 def _require_one_beginning(options: JobOptions) -> None:

@@ -1,6 +1,5 @@
 """Launcher of a job, ready to be called; every exception becomes an error that names the launcher."""
 
-from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -82,18 +81,15 @@ def launcher_of(spec: JobSpec, discovered: Discovered) -> Launcher:
 
     :raises HostcoreError: When it is not installed, or cannot be loaded.
     """
-    return load_launcher(spec.launcher, discovered, job_dir=spec.job_dir, import_paths=spec.import_paths)
+    return load_launcher(spec.launcher, discovered, job_dir=spec.job_dir)
 
 
-def load_launcher(
-    use: ComponentUse, discovered: Discovered, *, job_dir: Path, import_paths: bool | Collection[str] = True
-) -> Launcher:
+def load_launcher(use: ComponentUse, discovered: Discovered, *, job_dir: Path) -> Launcher:
     """Load a launcher by its name and its settings.
 
     :param job_dir: Where relative paths in its settings start.
-    :param import_paths: See :func:`hostcore.plugins.load.load_component`.
     :raises HostcoreError: See :func:`launcher_of`.
     """
     ref = resolve(use.use, "launcher", discovered, pointer="/launcher")
     selected = Selected(ref=ref, settings=use.settings, pointer="/launcher")
-    return Launcher(load_component(selected, job_dir=job_dir, import_paths=import_paths))
+    return Launcher(load_component(selected, job_dir=job_dir))

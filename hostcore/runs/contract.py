@@ -71,6 +71,11 @@ class WorkerContract:
         """Return whether the job has an environment of its own, which each machine has in a place of its own."""
         return bool(self.python or self.programs_python)
 
+    @property
+    def is_supervised(self) -> bool:
+        """Return True if a supervisor claims attempts in the run directory; False for a worker alone."""
+        return bool(self.attempts_dir) and Path(self.attempts_dir).is_dir()
+
     def write(self, path: Path) -> None:
         """Write the contract file."""
         write_document(path, attrs.asdict(self))

@@ -100,7 +100,7 @@ class RunDirectory:
     cursors = _Below("cursors")
     #: The ledger of uploads.
     uploads = _Below("uploads.jsonl")
-    #: The folder of artifacts that wait for their upload and may have been pruned since.
+    #: The folder of copies of documents that are being uploaded.
     spool = _Below("spool")
 
     @property

@@ -51,6 +51,12 @@ def require_delivered(directory: RunDirectory) -> None:
 
     :raises RunConflict: With the uploaders.
     """
+    if any(directory.spool.glob("*/checkpoints")):
+        raise RunConflict(
+            f"the run {directory.run_id!r} has checkpoints that an earlier version of hostcore kept for their upload",
+            file=str(directory.spool),
+            hint="copy those that you need; --force removes the run all the same",
+        )
     if not (directory.uploads.is_file() and (lacking := _lacking(directory))):
         return
     raise RunConflict(
@@ -74,9 +80,7 @@ def _lacking(directory: RunDirectory) -> list[str]:
     spec = RunRecord.read(directory.record).spec(with_data=True)
     uses = mirroring(spec.uploaders, spec.checkpoint_base_uri)
     names = unique_names([use.use.rpartition("/")[2] for use in uses])
-    lacking = [name for name in names if any((name, *file) not in arrived for file in files)]
-    waiting = directory.spool.is_dir() and any(not one.name.startswith(".") for one in directory.spool.iterdir())
-    return names if waiting and not lacking else lacking
+    return [name for name in names if any((name, *file) not in arrived for file in files)]
 
 
 def leftovers(runs: Path, before_ms: float) -> Iterator[RunDirectory]:

@@ -168,7 +168,7 @@ class Assembly:
             attempt=contract.attempt,
             keep=prepared.spec.keep_checkpoints,
             required=prepared.spec.require_checkpoints,
-            mirrored=prepared.spec.is_mirrored,
+            mirrored=prepared.spec.is_mirrored and contract.is_supervised,
             source=CaptureSource(
                 ranks=self.ranks,
                 ctx=self.ctx,

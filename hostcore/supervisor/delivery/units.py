@@ -276,8 +276,11 @@ class Inventory:
 
         :param known: The result of the call before: none of them is read again.
         """
-        found = dict.fromkeys(retired(self.checkpoints.folder))
-        return {claim: known.get(claim) or committed_unit(self.checkpoints, claim.step) for claim in found}
+        return {claim: known.get(claim) or self._retired(claim) for claim in retired(self.checkpoints.folder)}
+
+    def _retired(self, claim: Claim) -> Unit:
+        unit = committed_unit(self.checkpoints, claim.step)
+        return attrs.evolve(unit, waits_since=claim.retired.stat().st_mtime)
 
     def generated(self) -> Iterator[Unit]:
         """All generated samples, in the order of steps, hashed. Those that are removed meanwhile are passed over."""

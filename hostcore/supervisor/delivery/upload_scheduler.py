@@ -1,16 +1,20 @@
 """The scheduler of uploads: which unit goes into which queue, and when a retired checkpoint may be removed."""
 
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import TYPE_CHECKING
 
-from hostcore.checkpoints.names import Claim
-from hostcore.checkpoints.prune import remove
+from hostcore.checkpoints.leftovers import settle
+from hostcore.checkpoints.prune import remove_retired
 from hostcore.plugins.errors import one_line
 from hostcore.supervisor.delivery.ledger import Ledger
 from hostcore.supervisor.delivery.spool import Spool
 from hostcore.supervisor.delivery.units import Inventory, Unit, Vanished
 from hostcore.supervisor.delivery.upload_workers import UploadLimits, UploadWorkers
 from hostcore_hookspecs import events
+
+if TYPE_CHECKING:
+    from hostcore.checkpoints.names import Claim
 
 
 class UploadScheduler:
@@ -49,6 +53,8 @@ class UploadScheduler:
         self._units: dict[str, Unit] = {}
         #: Checkpoints that are kept only until they have been uploaded.
         self._retired: dict[Claim, Unit] = {}
+        #: Those of them that need not be kept any more, and are still there.
+        self._unremoved: set[Claim] = set()
         self._newest_saved = (0, 0)
         #: What was given up for the limits' sake, and is not taken up again.
         self._given_up: set[tuple[str, str]] = set()
@@ -96,14 +102,17 @@ class UploadScheduler:
             self.note_trouble(trouble)
 
     def offer_saved(self, payload: events.CheckpointSaved | events.SampleSaved) -> None:
-        """Offer what an event reports."""
+        """Offer what an event reports.
+
+        :raises OSError: When it cannot be read; it is offered again by :meth:`scan`.
+        """
         try:
             unit = self._inventory.saved(payload)
         except Vanished:
             message = f"{payload.path} was removed before it could be copied"
             self._tell(events.Warning(code="uploads.missed", message=message))
         else:
-            self._offer_all([unit])
+            self.offer(unit)
 
     def offer(self, unit: Unit) -> None:
         """Hand a unit to the uploaders, a document as a copy, unless they have it.
@@ -187,6 +196,9 @@ class UploadScheduler:
         del self._units[unit.name]
 
     def _is_owed(self, unit: Unit) -> bool:
+        known = self._units.get(unit.name)
+        if known is not None and any(uploader.has(known) for uploader in self._uploaders):
+            return True
         if self._ledger is None:  # it cannot be written: nothing is uploaded in this attempt
             return True
         return self._lacking(unit) or any(not self._ledger.knows_all(key, unit) for key in self._owed)
@@ -207,29 +219,35 @@ class UploadScheduler:
 
         What cannot be removed now is tried again; people are told once.
         """
-        waiting, removable = [], []
+        waiting = []
         self._retired = self._inventory.retired(self._retired)
         for claim, unit in self._retired.items():
             if unit.key in self._given_up or not self._is_owed(unit):
-                removable.append(claim)
+                self._unremoved.add(claim)
+            elif self._spool_seconds and time.time() - unit.waits_since > self._spool_seconds:
+                self._give_up(unit, f"it has waited for more than spool_seconds ({self._spool_seconds:g} s)")
             else:
-                waiting.append((claim, unit))
-        try:
-            remove([*removable, *self._beyond_bytes(waiting)])
-        except OSError as error:
-            message = f"an old checkpoint could not be removed, and is tried again later: {error}"
-            self._warn_once("checkpoint.not_removed", message, key=message)
+                waiting.append(unit)
+        self._shrink(waiting)
+        for claim in sorted(self._unremoved, key=lambda claim: claim.step):
+            try:
+                remove_retired(claim)
+                settle(claim)
+            except OSError as error:
+                message = f"an old checkpoint could not be removed, and is tried again later: {error}"
+                self._warn_once("checkpoint.not_removed", message, key=message)
+            else:
+                self._unremoved.remove(claim)
 
-    def _beyond_bytes(self, waiting: list[tuple[Claim, Unit]]) -> Iterator[Claim]:
-        """Give up the oldest of the retired checkpoints, as many as are beyond ``spool_bytes``."""
-        left = sum(unit.size for _, unit in waiting)
+    def _shrink(self, waiting: list[Unit]) -> None:
+        """Give up the oldest of the retired checkpoints that wait, as many as are beyond ``spool_bytes``."""
+        left = sum(unit.size for unit in waiting)
         # Those that are on their way last: else, of checkpoints that come faster than they go, none would ever arrive.
-        for claim, unit in sorted(waiting, key=lambda one: self._is_under_way(one[1])):
+        for unit in sorted(waiting, key=self._is_under_way):
             if not self._spool_bytes or left <= self._spool_bytes:
                 return
             left -= unit.size
             self._give_up(unit, f"more than spool_bytes ({self._spool_bytes}) wait, and newer ones go first")
-            yield claim
 
     def _is_under_way(self, unit: Unit) -> bool:
         known = self._units.get(unit.name)
@@ -237,14 +255,19 @@ class UploadScheduler:
 
     def _give_up(self, unit: Unit, why: str) -> None:
         self._given_up.add(unit.key)
-        if (known := self._units.pop(unit.name, None)) is not None:
-            for uploader in self._uploaders:
+        known = self._units.pop(unit.name, unit)
+        for uploader in self._uploaders:
+            if self._ledger is None or uploader.lacks(known):
                 uploader.remove(known, f"given up: {why}")
+
+    def drop_copies(self) -> None:
+        """Remove the copies of documents."""
+        for unit in list(self._units.values()):
+            self._spool.drop(unit)
 
     def clear(self) -> None:
         """Remove what no later attempt needs: copies, and retired checkpoints that have been uploaded."""
-        for unit in list(self._units.values()):
-            self._spool.drop(unit)
+        self.drop_copies()
         self.remove_retired()
 
     def note_trouble(self, error: BaseException) -> None:

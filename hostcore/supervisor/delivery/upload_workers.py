@@ -221,6 +221,8 @@ class UploadWorkers:
                 self._queue.remove(task)
                 if why is not None:
                     self._give_up(task, why)
+            elif why is not None:
+                self._counters.give_up(unit.name, why)
             self._changed.notify_all()
 
     def has(self, unit: Unit) -> bool:

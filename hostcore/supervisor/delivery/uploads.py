@@ -131,7 +131,7 @@ class Uploads:
 
     @property
     def has_begun(self) -> bool:
-        """Whether what earlier attempts have left was taken up: from then on it may be pruned."""
+        """Whether what earlier attempts have left was taken up."""
         return self._has_begun
 
     def news(self) -> list[events.Payload]:
@@ -200,7 +200,7 @@ class Uploads:
         self._todo.put(_nothing)  # wakes the thread
         if self._ledger is not None:
             self._ledger.close()
-            self._scheduler.clear()
+        self._scheduler.drop_copies()
 
     # -- the scheduler's thread ----------------------------------------------------------------------------------------
 
@@ -256,6 +256,7 @@ class Uploads:
                 if not told:
                     self._news.put(events.Warning(code=error.code, message=f"{error.message}; uploads wait for it"))
                 told = True
+                self._guarded(self._scheduler.remove_retired, gets_on=False)
                 self._abandoned.wait(self._limits.lock_seconds)
             except (OSError, HostcoreError) as error:
                 for uploader in self._uploaders:

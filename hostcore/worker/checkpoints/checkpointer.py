@@ -11,7 +11,7 @@ each machine has written is brought to the first rank's before it commits, and a
 """
 
 import errno
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, wait
 from pathlib import Path
 from typing import Any, Protocol
@@ -271,9 +271,8 @@ class Checkpointer:
         try:
             if self._unremoved:  # again: a file may have been open, or busy
                 remove_uncommitted(self.folder, self.attempt + 1, unremoved=[])
-            records = self._records.look()
-            if self.mirrored:
-                records = _without_retired(self.folder, records)
+            removed = _retired_steps(self.folder) if self.mirrored else ()
+            records = [record for record in self._records.look() if record.step not in removed]
             final = {record.step for record in records if record.final}
             kept = {one.step for one in self.source.progress.best.values()}
             if (restore := self.source.requests.owed.restore) is not None:
@@ -346,7 +345,8 @@ class Checkpointer:
         return self.folder / record.folder_name
 
     def _existing(self) -> tuple[Checkpoint, ...]:
-        return tuple(self._describe(one) for one in _without_retired(self.folder, committed(self.folder)))
+        removed = _retired_steps(self.folder)  # first: one that goes meanwhile is in neither
+        return tuple(self._describe(one) for one in committed(self.folder) if one.step not in removed)
 
     def _describe(self, record: CommitRecord) -> Checkpoint:
         return Checkpoint(
@@ -358,9 +358,8 @@ class Checkpointer:
         )
 
 
-def _without_retired(folder: Path, records: Sequence[CommitRecord]) -> list[CommitRecord]:
-    steps = {claim.step for claim in retired(folder)}
-    return [record for record in records if record.step not in steps]
+def _retired_steps(folder: Path) -> set[int]:
+    return {claim.step for claim in retired(folder)}
 
 
 def _is_the_disks(error: BaseException) -> bool:

@@ -9,7 +9,7 @@ import attrs
 from hostcore.checkpoints.errors import CheckpointError, writing
 from hostcore.checkpoints.find import Found, Skipped, committed, load_record, newest, verify
 from hostcore.checkpoints.leftovers import remove_uncommitted
-from hostcore.checkpoints.names import step_of_folder
+from hostcore.checkpoints.names import Claim, step_of_folder
 from hostcore.runs.contract import WorkerContract
 from hostcore.worker.feed.feed import Feed, check_identity
 from hostcore.worker.ranks.outcome import on_first
@@ -50,8 +50,7 @@ def find_resume_point(contract: WorkerContract, run_id: str, feed: Feed, *, rank
     if rank > 0:
         return Search(point=None)
     folder = Path(contract.checkpoints_dir)
-    is_of_a_supervisor = Path(contract.attempts_dir).is_dir()
-    if folder.parent != Path(contract.run_dir) or not is_of_a_supervisor:
+    if folder.parent != Path(contract.run_dir) or not contract.is_supervised:
         _refuse_foreign(folder, run_id)
     unremoved: list[OSError] = []
     with writing("what an earlier attempt left half-done", folder):
@@ -70,6 +69,8 @@ def find_resume_point(contract: WorkerContract, run_id: str, feed: Feed, *, rank
                 hint='"auto" starts it again from the beginning',
             )
         return Search(point=None, skipped=search.skipped, unremoved=unremoved)
+    if found is search.found:
+        Claim(folder.absolute(), found.record.step, found.record.attempt).retired.unlink(missing_ok=True)
     host = _state(found.folder, "host")
     assert isinstance(host, Mapping)
     check_identity(host["data"], feed, checkpoint=str(found.folder))
