@@ -113,7 +113,9 @@ def test_a_worker_trains_with_the_seven_fields_alone(mount: Any, contract: dict[
     (mount.folder / "900.json").write_text("{}")  # is no attempt, wherever the worker is started
     path = mount.folder / "contract.json"
     path.write_text(json.dumps(contract))
-    mount.changed(max_steps=20, checkpoint_every=10, sample_every=5)
+    mount.changed(
+        max_steps=20, checkpoint_every=10, sample_every=5, keep_checkpoints=1, checkpoint_base_uri="s3://bucket/runs"
+    )
     code, words, output = run_worker(path)
     assert (code, output, [*words[0]]) == (0, "", ["ready"])
     names = [event["event"] for event in mount.lines("events.jsonl")]
@@ -121,6 +123,8 @@ def test_a_worker_trains_with_the_seven_fields_alone(mount: Any, contract: dict[
     assert names[-1] == "run_succeeded"
     assert names.count("checkpoint_saved") == 2
     assert mount.document("checkpoints/step-000020.json")["step"] == 20
+    folder = Path(contract["checkpoints_dir"])  # no supervisor uploads the first, so the worker removes it
+    assert sorted(path.name for path in folder.iterdir()) == ["step-000020", "step-000020.json"]
     assert not (mount.folder / "samples").exists()
 
     mount.changed(run_id="another")

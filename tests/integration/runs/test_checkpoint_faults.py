@@ -233,7 +233,7 @@ class TestKeeping:
     def test_old_ones_stay_until_they_are_uploaded_and_no_component_sees_them(
         self, here: Path, start: Callable, steps: Callable, folder: Path
     ) -> None:
-        store = here / "store"
+        store = here.parent / "store"
         store.write_text("a file, where a folder should be")
         job = {"checkpoint_every": 2, "keep_checkpoints": 1, "uploaders": [{"use": "fsspec", "uri": str(store)}]}
         job["callbacks"] = [{"use": "small_trainer:SeesCheckpoints"}]
@@ -247,6 +247,20 @@ class TestKeeping:
         assert sorted(path.stem for path in store.rglob("step-*.json")) == [
             f"step-00000{step}" for step in (2, 4, 5, 6)
         ]
+
+    def test_the_one_that_a_run_goes_on_from_is_kept_again(
+        self, here: Path, start: Callable, steps: Callable, folder: Path
+    ) -> None:
+        store = here.parent / "another-store"
+        store.write_text("a file, where a folder should be")
+        job = {"checkpoint_every": 2, "keep_checkpoints": 1, "uploaders": [{"use": "fsspec", "uri": str(store)}]}
+        start(max_steps=5, **job)
+        assert steps() == [2, 4, 5]
+        flip(folder / "step-000005" / "state.json")
+        store.unlink()
+        outcome = start(max_steps=6, **job)
+        assert [resumed.path for resumed in outcome.of("run_resumed")] == ["checkpoints/step-000004"]
+        assert 2 not in steps()
 
     def test_one_that_cannot_be_removed_is_a_warning(
         self, start: Callable, steps: Callable, monkeypatch: pytest.MonkeyPatch
