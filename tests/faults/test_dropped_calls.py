@@ -18,7 +18,7 @@ from power_scenarios import AGAIN, SCENARIOS, Checker, Recording, calls, failing
 UNNEEDED = {
     "Draft.commit > _remove > remove_file > fsync_folder": "what comes back is hidden, and the next attempt removes it",
     "Draft.commit > _remove > remove_folder > fsync_folder": "the same",
-    "prune > _remove > remove_file > fsync_folder": "the same: its folder is gone for good by then",
+    "prune > remove > remove_file > fsync_folder": "the same: its folder is gone for good by then",
     "Draft.commit > _publish > move > fsync_folder after rename checkpoints/step-N.set-aside-1": (
         "somebody's folder lies in the way again, and nothing of ours has taken its place"
     ),

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from checkout import ROOT
 from fork_server import hostcore
+from started import workers_of
 from thoroughness import points
 from waiting import wait_until
 
@@ -100,7 +101,7 @@ def allow(folder: Path, steps: int) -> None:
 
 def program_of(supervisor: int) -> int | None:
     """The program of a run, which is the worker's child."""
-    for worker in children(supervisor):
+    for worker in workers_of(supervisor):
         for pid in children(worker):
             return pid
     return None
@@ -131,7 +132,7 @@ def test_it_is_killed_again_and_again_and_its_losses_are_those_of_a_run_that_was
             f"step {enough}",
         )
         # In turns the program, as a defect in it would end it, and its worker.
-        pid = program_of(run.pid) if kill % 2 else next(iter(children(run.pid)), None)
+        pid = program_of(run.pid) if kill % 2 else next(iter(workers_of(run.pid)), None)
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
         allow(tmp_path, STEPS)  # a worker that waits goes on, to find its program gone
