@@ -113,7 +113,7 @@ def test_uploads_that_are_killed_at_any_instant_end_up_whole_and_make_nothing_tw
     known = [(line["path"], line["sha256"]) for line in ledger]
     assert len(known) == len(set(known))
     assert not directory.spool.exists()
-    assert not list(directory.checkpoints.glob(".*"))  # nothing is retired, or half removed
+    assert not list(directory.checkpoints.glob(".*.retired"))
 
 
 def lines(path: Path) -> int:

@@ -160,6 +160,7 @@ class TestMachinesThatShareNoFolder:
             ):
                 ranks.gather(SECONDS)
                 assert line.receive(SECONDS)[0] == "welcome"
+                wait_for_answers()
                 with pytest.raises(EOFError):
                     connection.receive(SECONDS)
 
