@@ -131,10 +131,9 @@ def test_two_agents_have_one_run_of_two_ranks(submit: Callable, curve: Callable)
 def test_a_run_goes_on_from_its_checkpoint_when_an_agent_is_killed_with_its_workers(
     submit: Callable, curve: Callable, tmp_path: Path
 ) -> None:
-    # An agent that is starved must not count as lost.
-    # torchrun's own patience is 15 s until a silent agent counts as lost, and 30 s for another in its place. So long
-    # the first of the two also waits for the second: with less it might begin alone.
-    quick = {"keep_alive_interval": "1", "keep_alive_max_attempt": "15", "last_call_timeout": "15"}
+    # An agent that is starved must not count as lost: torchrun itself waits 15 s for a silent agent, and 30 s for
+    # another in its place. The first of the two waits as long for the second, and begins alone if that starts later.
+    quick = {"keep_alive_interval": "1", "keep_alive_max_attempt": "15", "last_call_timeout": "40"}
     run = submit(
         "lost",
         settings={"min_nodes": 1, "rendezvous": quick},
