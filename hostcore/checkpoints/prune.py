@@ -1,6 +1,6 @@
 """Removing the checkpoints that are not to be kept.
 
-The worker decides which (:func:`unwanted`). It removes them at once, or, where uploaders may still need them, retires
+The worker calls :func:`prune`, which removes them at once, or, where uploaders may still need them, retires
 them with a mark beside the commit record: the supervisor removes them when they have been uploaded.
 """
 
@@ -15,18 +15,35 @@ from hostcore.checkpoints.names import Claim, retired_claim
 from hostcore.checkpoints.record import CommitRecord
 
 
-def unwanted(
-    directory: Path, *, keep: int, protect: Collection[int], records: Sequence[CommitRecord] | None = None
-) -> list[Claim]:
-    """Return the old checkpoints that are not to be kept, oldest first.
+def prune(
+    directory: Path,
+    *,
+    keep: int,
+    protect: Collection[int],
+    records: Sequence[CommitRecord] | None = None,
+    only_retire: bool = False,
+) -> list[int]:
+    """Remove or retire old checkpoints.
 
-    None is newer than the newest checkpoint that verifies, and each has a commit record of ours.
+    Nothing is removed before a newer checkpoint has been verified, and nothing that has no commit record of ours.
 
     :param directory: The run's ``checkpoints`` folder; may be missing.
     :param keep: How many of the newest to keep.
     :param protect: Steps to keep besides them: the best and the final one.
     :param records: Those of all checkpoints, oldest first, for callers that have just looked; else they are read.
+    :param only_retire: Mark them, and leave their removal to the supervisor.
+    :return: The steps concerned, oldest first.
+    :raises OSError: When a checkpoint cannot be removed or marked; a removal goes on with the others first.
     """
+    claims = _unwanted(directory, keep=keep, protect=protect, records=records)
+    (retire if only_retire else remove)(claims)
+    return [claim.step for claim in claims]
+
+
+def _unwanted(
+    directory: Path, *, keep: int, protect: Collection[int], records: Sequence[CommitRecord] | None
+) -> list[Claim]:
+    """Return the old checkpoints that are not to be kept, oldest first."""
     if keep < 0:
         raise ValueError(f"keep must not be negative: {keep}")
     records = committed(directory) if records is None else records
@@ -49,18 +66,6 @@ def _newest_verified(directory: Path, records: Sequence[CommitRecord], *, above:
             continue  # the next search for a checkpoint reports it
         return record.step
     return None
-
-
-def prune(
-    directory: Path, *, keep: int, protect: Collection[int], records: Sequence[CommitRecord] | None = None
-) -> list[int]:
-    """Remove the old checkpoints that are not to be kept; see :func:`unwanted` and :func:`remove`.
-
-    :return: The steps that were removed, oldest first.
-    """
-    claims = unwanted(directory, keep=keep, protect=protect, records=records)
-    remove(claims)
-    return [claim.step for claim in claims]
 
 
 def remove(claims: Iterable[Claim]) -> None:

@@ -3,6 +3,7 @@
 import hashlib
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from enum import IntEnum
 from pathlib import Path
 from typing import Final, Literal
@@ -276,7 +277,11 @@ class Inventory:
 
         :param known: The result of the call before: none of them is read again.
         """
-        return {claim: known.get(claim) or self._retired(claim) for claim in retired(self.checkpoints.folder)}
+        found = {}
+        for claim in retired(self.checkpoints.folder):
+            with suppress(Vanished, FileNotFoundError):  # another process removes it, or a run goes on from it
+                found[claim] = known.get(claim) or self._retired(claim)
+        return found
 
     def _retired(self, claim: Claim) -> Unit:
         unit = committed_unit(self.checkpoints, claim.step)

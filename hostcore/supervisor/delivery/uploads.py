@@ -131,7 +131,7 @@ class Uploads:
 
     @property
     def has_begun(self) -> bool:
-        """Whether what earlier attempts have left was taken up."""
+        """True once the undelivered units of earlier attempts are in the queues."""
         return self._has_begun
 
     def news(self) -> list[events.Payload]:

@@ -24,7 +24,7 @@ from hostcore.checkpoints.encoding import TRAINER_FOLDER
 from hostcore.checkpoints.errors import CheckpointError
 from hostcore.checkpoints.find import CommittedRecords, committed, verify
 from hostcore.checkpoints.leftovers import remove_uncommitted
-from hostcore.checkpoints.prune import remove, retire, retired, unwanted
+from hostcore.checkpoints.prune import prune, retired
 from hostcore.checkpoints.record import CommitRecord, CommittedFile
 from hostcore.checkpoints.sharded import shards_folder
 from hostcore.checkpoints.state import read_state
@@ -277,8 +277,8 @@ class Checkpointer:
             kept = {one.step for one in self.source.progress.best.values()}
             if (restore := self.source.requests.owed.restore) is not None:
                 kept.add(restore[0])
-            old = unwanted(self.folder, keep=self.keep, protect={newest.step, *final, *kept}, records=records)
-            (retire if self.mirrored else remove)(old)
+            protect = {newest.step, *final, *kept}
+            prune(self.folder, keep=self.keep, protect=protect, records=records, only_retire=self.mirrored)
         except OSError as error:
             self._warn_of_unremoved(error, step=newest.step, epoch=newest.epoch)
 

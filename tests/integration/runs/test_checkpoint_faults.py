@@ -257,10 +257,9 @@ class TestKeeping:
         start(max_steps=5, **job)
         assert steps() == [2, 4, 5]
         flip(folder / "step-000005" / "state.json")
-        store.unlink()
-        outcome = start(max_steps=6, **job)
+        outcome = start(max_steps=6, **{**job, "keep_checkpoints": 3})
         assert [resumed.path for resumed in outcome.of("run_resumed")] == ["checkpoints/step-000004"]
-        assert 2 not in steps()
+        assert [path.name for path in folder.glob(".*.retired")] == [".step-000002.json.attempt-1.retired"]
 
     def test_one_that_cannot_be_removed_is_a_warning(
         self, start: Callable, steps: Callable, monkeypatch: pytest.MonkeyPatch
@@ -270,7 +269,7 @@ class TestKeeping:
         def refuse(*args: Any, **keys: Any) -> None:
             raise OSError(errno.EROFS, "Read-only file system")
 
-        monkeypatch.setattr("hostcore.worker.checkpoints.checkpointer.remove", refuse)
+        monkeypatch.setattr("hostcore.worker.checkpoints.checkpointer.prune", refuse)
         outcome = start(max_steps=4, checkpoint_every=2, keep_checkpoints=1)
         assert outcome.result.status == "succeeded"
         assert {warning.code for warning in outcome.of("warning")} == {"checkpoint.not_removed"}

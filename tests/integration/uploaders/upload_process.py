@@ -13,7 +13,7 @@ from pathlib import Path
 
 from hostcore.checkpoints.commit import commit
 from hostcore.checkpoints.find import committed
-from hostcore.checkpoints.prune import retire, unwanted
+from hostcore.checkpoints.prune import prune
 from hostcore.runs.directory import RunDirectory
 from hostcore.supervisor.delivery.subscription import Destination, prefix_of
 from hostcore.supervisor.delivery.uploads import Uploads
@@ -73,7 +73,7 @@ def main() -> None:
     for step in range(newest + 1, newest + 1 + STEPS) if attempt else ():
         run_step(directory, uploads, step, attempt)
         append(mirror.parent / "heard.txt", str(step))
-        retire(unwanted(directory.checkpoints, keep=1, protect=()))
+        prune(directory.checkpoints, keep=1, protect=(), only_retire=True)
         time.sleep(0.02)
     if not attempt:
         directory.result.write_text("{}")

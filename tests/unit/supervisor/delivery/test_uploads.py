@@ -217,7 +217,8 @@ def test_what_an_earlier_attempt_has_left_is_taken_up(run: Run, mirror: Folder, 
     uploads = driven(mirror)
     uploads.finish()
     assert {"checkpoints/step-000100.json", "checkpoints/step-000200.json", "attempts/2.json"} <= mirror.files
-    assert next(path for path in mirror.begun if "step-" in path).startswith("checkpoints/step-000100/")
+    first = [path for path in mirror.begun if "step-" in path][:4]  # as many as are copied at once
+    assert sum(path.startswith("checkpoints/step-000100/") for path in first) == 3
     assert run.spooled == []
     assert run.checkpoints == ["step-000200", "step-000200.json"]
 
