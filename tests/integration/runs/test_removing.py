@@ -137,6 +137,26 @@ def test_a_run_that_owes_a_checkpoint_is_kept_by_gc_and_removed_by_force(project
     assert not project.run("short").path.exists()
 
 
+def test_checkpoints_that_an_earlier_version_kept_for_their_upload_are_removed_by_force_alone(project: Any) -> None:
+    run_to_end(project, "earlier")
+    kept = project.run("earlier").path / "spool" / "step-000005.1f2e3d4c5b6a" / "checkpoints"
+    kept.mkdir(parents=True)
+    refused = project.command("rm", "earlier", "--yes", "--json")
+    (error,) = refused.json["errors"]
+    assert (refused.code, error["code"]) == (2, "run.conflict")
+    assert "checkpoints that an earlier version of hostcore kept for their upload" in error["message"]
+
+    def skipped() -> bool:
+        collected = project.command("gc", "--older-than", "1s", "--json")
+        assert "earlier" not in [run["run_id"] for run in collected.json["runs"]]
+        return "'earlier' has checkpoints that an earlier version" in collected.err
+
+    wait_until(skipped, "a second since the end")
+    assert kept.is_dir()
+    assert project.command("rm", "earlier", "--yes", "--force").code == 0
+    assert not project.run("earlier").path.exists()
+
+
 def test_what_a_killed_removal_has_left_is_removed_by_gc(project: Any) -> None:
     runs = project.path / "runs"
     for name in ("half", "young"):
