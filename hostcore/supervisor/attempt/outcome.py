@@ -46,10 +46,10 @@ class Outcome:
         found = first_failure([], self._journal.said, self._told, of_death=self._died)
         return found.error if found else None
 
-    def end(self, *, submitted: bool) -> tuple[End, int | None]:
+    def end(self, *, released: bool) -> tuple[End, int | None]:
         """How it has ended: what the ranks said; what was done to them; or that one died.
 
-        :param submitted: Whether the workers were told to go.
+        :param released: True if the workers have been released to train.
         :return: The end, and the rank in whose log it stands; None if it stands in none.
         """
         members, said, stopping = self._workers.members, self._journal.said, self._stopping
@@ -59,7 +59,7 @@ class Outcome:
             return events.RunFailed(error=error), None
         if stopping.asked is not None:
             status, reason = stopping.asked.status, stopping.killed
-            if not submitted:  # in this process, a Ctrl-C ends the worker by itself
+            if not released:  # in this process, a Ctrl-C ends the worker by itself
                 return forced(status, reason or f"{stopping.asked.reason} before the run had started"), None
             failed_by_itself = failure is not None and not failure.is_consequence
             if reason is not None and not self.is_complete and not failed_by_itself:

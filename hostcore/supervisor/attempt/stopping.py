@@ -78,10 +78,10 @@ class Stopping:
         elif self._clock() >= self._leave_due:
             workers.kill()
 
-    def pass_on(self, workers: WorkerSession, *, submitted: bool) -> None:
+    def pass_on(self, workers: WorkerSession, *, released: bool) -> None:
         """Tell the workers that they are to stop; kill them when they are forced to, or their grace is over.
 
-        :param submitted: Whether the workers have been told to go.
+        :param released: True if the workers have been released to train.
         """
         self._listen()
         if self.killed:
@@ -90,12 +90,12 @@ class Stopping:
             return
         if self.asked is None:
             return
-        if not self._told and submitted:
+        if not self._told and released:
             self._told = True
             workers.send("stop", attrs.asdict(self.asked))
         if self._hurried and self._kill_due is None:
             self._kill_due = self._clock() + self._limits.grace
-        if not submitted:
+        if not released:
             self._kill(workers, f"{self.asked.reason} before the run had started")
         elif self._forced:
             by = "a second signal" if self._interrupts.forced else "force"

@@ -77,11 +77,11 @@ def supervise(
     :raises RunUnwritable: When the run directory cannot be written, before the worker was told to go; then the attempt
         leaves no trace either. Later that is a failure of the run.
     """
-    attempt = _Attempt(plan, opening, interrupts, restart=restart, listeners=listeners, clock=clock)
+    attempt = _Supervision(plan, opening, interrupts, restart=restart, listeners=listeners, clock=clock)
     try:
         return attempt.run(spawn or LocalRanks(plan.spec.ranks, plan.devices))
     except OSError as error:
-        if attempt.submitted:
+        if attempt.released:
             return attempt.break_off(error)
         attempt.workers.end()
         told = attempt.explained(error)
@@ -90,7 +90,7 @@ def supervise(
     except (Errors, RunTakenOver):  # the job was refused, and the attempt withdrawn; or the run is another's now
         raise
     except HostcoreError as error:
-        if attempt.submitted:
+        if attempt.released:
             return attempt.break_off(error)
         attempt.workers.end()
         opening.withdraw()
@@ -100,7 +100,7 @@ def supervise(
         attempt.serving.abandon()
 
 
-class _Attempt:
+class _Supervision:
     """Watches the workers of one attempt."""
 
     def __init__(
@@ -121,8 +121,8 @@ class _Attempt:
         self._started_ms = opening.started_ms
         self._lease_guard = LeaseGuard(opening.directory, opening.attempt)
         self.workers = WorkerSession()
-        #: Whether the workers have been told to go.
-        self.submitted = False
+        #: True once the workers have been released to train.
+        self.released = False
         #: What may hurt the attempt, as far as could be seen before it.
         self._doubts: Sequence[events.Warning] = ()
         #: Whether the run directory is of no use any more.
@@ -203,9 +203,9 @@ class _Attempt:
             elif self._outcome.is_complete:
                 self._stopping.see_off(self.workers, seconds=LEAVE_SECONDS)
             elif len(self.workers.members) > 1 and self._outcome.has_failed:
-                self._stopping.see_off(self.workers, seconds=SETTLE_SECONDS if self.submitted else 0.0)
+                self._stopping.see_off(self.workers, seconds=SETTLE_SECONDS if self.released else 0.0)
             else:
-                self._stopping.pass_on(self.workers, submitted=self.submitted)
+                self._stopping.pass_on(self.workers, released=self.released)
                 if self._journal.is_training:
                     self._stopping.watch(self.workers, self._journal.signs_of_life)
 
@@ -223,7 +223,7 @@ class _Attempt:
             self._refuse(member.rank, Errors(of_content(content, self._plan.spec.origins)))
         elif kind == "ready":
             if summaries := self.workers.summaries:
-                self._submit(summaries)
+                self._release(summaries)
         elif kind == "failed":
             self._outcome.tell(member.rank, RunError(**content))
         elif kind == "said":
@@ -245,10 +245,10 @@ class _Attempt:
         self._opening.withdraw()
         raise errors
 
-    def _submit(self, summaries: Sequence[Mapping[str, Any]]) -> None:
-        """The job is valid: record what it runs with, tell the reporters, and let the workers go.
+    def _release(self, summaries: Sequence[Mapping[str, Any]]) -> None:
+        """Record what a valid job runs with, begin its log, and release the workers.
 
-        :param summaries: What each rank has found out about the job.
+        :param summaries: The findings of each rank about the job.
         """
         summary, devices = summaries[0], [one["device"] for one in summaries]
         on_one_machine = self._plan.spec.world_size is None
@@ -293,7 +293,7 @@ class _Attempt:
             self._journal.note(events.Warning(code=OTHER_CODE, message=message))
         if changed:
             self._journal.note(events.Warning(code=OTHER_PLUGINS, message=changed))
-        self.submitted = True
+        self.released = True
         self.workers.send("go", {})
 
     def _changed_plugins(self) -> str:
@@ -318,7 +318,7 @@ class _Attempt:
         if not self._journal.is_open:
             self._journal.open()
         self._draw()
-        said, rank = self._outcome.end(submitted=self.submitted)
+        said, rank = self._outcome.end(released=self.released)
         if not self._will_restart(said):
             self._plan.devices.close()  # the workers have ended; what is left to deliver needs no GPU
         timeouts = SHORT_TIMEOUTS if self._will_restart(said) else Timeouts()

@@ -43,9 +43,9 @@ class Scene:
     def __attrs_post_init__(self) -> None:
         self.stopping = Stopping(self.interrupts, self.limits, read_cancel=lambda: self.cancel, clock=lambda: self.now)
 
-    def at(self, now: float, *, submitted: bool = True) -> list[str]:
+    def at(self, now: float, *, released: bool = True) -> list[str]:
         self.now = now
-        self.stopping.pass_on(self.worker, submitted=submitted)
+        self.stopping.pass_on(self.worker, released=released)
         return self.worker.done
 
 
