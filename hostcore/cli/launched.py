@@ -56,7 +56,7 @@ class LaunchedRun(FolderRun, WatchedRun):
 
     @cached_property
     def _launcher(self) -> Launcher:
-        return launcher_of(self._plan.spec, self._plan.discovered)
+        return launcher_of(self._plan.spec.launcher, self._plan.discovered, job_dir=self._plan.spec.job_dir)
 
     def submission(self) -> Mapping[str, Any]:
         """Return the submission as plain JSON."""

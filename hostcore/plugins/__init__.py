@@ -8,10 +8,11 @@ The door:
 - ``installed.discover() -> Discovered``: all plugins and extensions of the host; broken distributions are data.
 - ``resolve.resolve(name, kind, discovered) -> PluginRef``: the plugin behind one name.
 - ``resolve.select(spec, discovered) -> tuple[Selected, ...]``: the plugins behind all names in a job.
-- ``load.load_component(selected, job_dir=…) -> Component``: an instance with its settings and hooks.
+- ``load.load_component(selected, job_dir=…, import_paths=…) -> Component``: an instance with its settings and hooks;
+  ``load.load_named`` resolves the name before.
   ``load.import_class`` and ``contract.implementations`` are the steps of it that need no settings.
 - ``hooks.Hooks(components).bind(hook) -> Call``: a hook of all components, or of one, with its wrappers.
-- ``launching.load_launcher(use, discovered, job_dir=…) -> Launcher``: a launcher whose exceptions name it.
+- ``launching.launcher_of(use, discovered, job_dir=…) -> Launcher``: a launcher whose exceptions name it.
 - ``extensions.load_extension(registered, expected)``: a command, client or function of another distribution.
 - ``describe.describe(refs, job_dir=…) -> list[Description]``: settings and hooks of plugins, from another process.
 - ``listing.plugins_document(discovered)``: ``hostcore plugins --json``, with the conformance reports that plugins ship.

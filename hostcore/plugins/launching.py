@@ -7,12 +7,10 @@ import attrs
 
 from hostcore.events.bounds import bounded
 from hostcore.job.sections import ComponentUse
-from hostcore.job.spec import JobSpec
 from hostcore.plugins.errors import guarded
 from hostcore.plugins.hooks import Hooks
 from hostcore.plugins.installed import Discovered
-from hostcore.plugins.load import Component, load_component
-from hostcore.plugins.resolve import Selected, resolve
+from hostcore.plugins.load import Component, load_named
 from hostcore_hookspecs.launcher import LaunchContext, LaunchHandle, LaunchPlan, LaunchStatus, LogChunk
 
 
@@ -76,20 +74,12 @@ class Launcher:
             return call(*arguments)
 
 
-def launcher_of(spec: JobSpec, discovered: Discovered) -> Launcher:
-    """Load the launcher of a job.
-
-    :raises HostcoreError: When it is not installed, or cannot be loaded.
-    """
-    return load_launcher(spec.launcher, discovered, job_dir=spec.job_dir)
-
-
-def load_launcher(use: ComponentUse, discovered: Discovered, *, job_dir: Path) -> Launcher:
+def launcher_of(use: ComponentUse, discovered: Discovered, *, job_dir: Path) -> Launcher:
     """Load a launcher by its name and its settings.
 
+    ``import_paths`` of a job has no say: over HTTP, where it is not true, the launchers are the operator's.
+
     :param job_dir: Where relative paths in its settings start.
-    :raises HostcoreError: See :func:`launcher_of`.
+    :raises HostcoreError: When it is not installed, or cannot be loaded.
     """
-    ref = resolve(use.use, "launcher", discovered, pointer="/launcher")
-    selected = Selected(ref=ref, settings=use.settings, pointer="/launcher")
-    return Launcher(load_component(selected, job_dir=job_dir))
+    return Launcher(load_named(use, "launcher", discovered, pointer="/launcher", job_dir=job_dir, import_paths=True))

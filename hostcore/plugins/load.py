@@ -20,8 +20,9 @@ from hostcore.interruption import is_by_signal
 from hostcore.job.names import as_import_path, canonical_plugin
 from hostcore.plugins.contract import implementations
 from hostcore.plugins.errors import PluginError, from_exception, guarded, named
+from hostcore.plugins.installed import Discovered
 from hostcore.plugins.published import import_to_write
-from hostcore.plugins.resolve import Selected, check_distribution
+from hostcore.plugins.resolve import Selected, check_distribution, resolve
 from hostcore.plugins.settings import refuse_run_files, settings_class, structured
 from hostcore.plugins.signatures import Implementation
 from hostcore_builtin_plugins.extras import pip_source
@@ -33,6 +34,7 @@ from hostcore_hookspecs.step import Capabilities
 
 if TYPE_CHECKING:
     from hostcore.job.forms import ImportedObject
+    from hostcore.job.sections import ComponentUse
     from hostcore.job.structure import CheckObject
 
 PRECISIONS: Final = ("fp32", "bf16", "fp16")
@@ -64,16 +66,17 @@ def load_component(
     selected: Selected,
     *,
     job_dir: Path,
+    import_paths: bool | Collection[str],
     run_dir: Path | None = None,
     check_objects: bool = True,
-    import_paths: bool | Collection[str] = True,
 ) -> Component:
     """Import a plugin and make a component of it.
 
     :param job_dir: The job file's folder: import paths are looked up there, relative paths in settings start there.
+    :param import_paths: The job's key: whether its plugins may run code that it names, or those that may. True for
+        plugins that no job names.
     :param run_dir: The run directory, whose files no setting may name; None: of no run.
     :param check_objects: Whether to import the objects that its settings name.
-    :param import_paths: The job's key: whether its plugins may run code that it names, or those that may.
     :raises PluginError: It cannot be imported or constructed; what it raised is the cause and in ``traceback``.
     :raises InvalidSettings: Raised by its constructor; the pointer is one of the job.
     :raises Errors: Several at once: its secrets, its settings, or everything that is wrong with its methods.
@@ -106,6 +109,25 @@ def load_component(
         use=selected.use,
         implementations=found,
     )
+
+
+def load_named(
+    use: "ComponentUse",
+    kind: str,
+    discovered: Discovered,
+    *,
+    pointer: str,
+    job_dir: Path,
+    import_paths: bool | Collection[str],
+) -> Component:
+    """Load a plugin by its name and its settings, apart from the others of a job.
+
+    :param pointer: Where the job, or the operator's file, names it.
+    :raises HostcoreError: When it is not installed, and as :func:`load_component` does.
+    """
+    ref = resolve(use.use, kind, discovered, pointer=pointer)
+    selected = Selected(ref=ref, settings=use.settings, pointer=pointer)
+    return load_component(selected, job_dir=job_dir, import_paths=import_paths)
 
 
 def qualified(ref: PluginRef) -> str:

@@ -151,4 +151,5 @@ def _poll(directory: RunDirectory, handle: LaunchHandle) -> LaunchStatus:
     from hostcore.plugins.installed import discover
     from hostcore.plugins.launching import launcher_of
 
-    return launcher_of(RunRecord.read(directory.record).spec(), discover()).poll(handle)
+    spec = RunRecord.read(directory.record).spec()
+    return launcher_of(spec.launcher, discover(), job_dir=spec.job_dir).poll(handle)

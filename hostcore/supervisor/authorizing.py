@@ -3,7 +3,7 @@
 import getpass
 import grp
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from hostcore.errors import Errors, all_errors
@@ -12,8 +12,7 @@ from hostcore.job.sections import ComponentUse
 from hostcore.plugins.errors import PluginError, guarded
 from hostcore.plugins.hooks import Hooks
 from hostcore.plugins.installed import Discovered
-from hostcore.plugins.load import Component, load_component
-from hostcore.plugins.resolve import Selected, resolve
+from hostcore.plugins.load import Component, load_named
 from hostcore.supervisor.operator_file import OperatorFile, read_operator_file
 from hostcore.supervisor.plan import RunPlan
 from hostcore_hookspecs.errors import HostcoreError
@@ -57,15 +56,10 @@ def policies_of(operator: OperatorFile, plan: RunPlan) -> list[Component]:
 
     :raises HostcoreError: When one is not installed, or cannot be loaded.
     """
+    spec, discovered = plan.spec, plan.discovered
     return [
-        *operator_policies(operator, plan.discovered),
-        *_load(
-            plan.spec.policies,
-            plan.discovered,
-            job_dir=plan.spec.job_dir,
-            file=None,
-            import_paths=plan.spec.import_paths,
-        ),
+        *operator_policies(operator, discovered),
+        *_load(spec.policies, discovered, job_dir=spec.job_dir, import_paths=spec.import_paths),
     ]
 
 
@@ -74,28 +68,21 @@ def operator_policies(operator: OperatorFile, discovered: Discovered) -> list[Co
 
     :raises HostcoreError: When one is not installed, or cannot be loaded; it names the file.
     """
-    return list(_load(operator.policies, discovered, job_dir=operator.folder, file=operator.path))
+    try:
+        return _load(operator.policies, discovered, job_dir=operator.folder, import_paths=True)
+    except HostcoreError as error:
+        for single in all_errors(error):
+            single.file = single.file or (str(operator.path) if operator.path else None)
+        raise
 
 
 def _load(
-    uses: Sequence[ComponentUse],
-    discovered: Discovered,
-    *,
-    job_dir: Path,
-    file: Path | None,
-    import_paths: bool | Collection[str] = True,
-) -> Iterator[Component]:
-    for position, one in enumerate(uses):
-        pointer = f"/policies/{position}"
-        try:
-            ref = resolve(one.use, "policy", discovered, pointer=pointer)
-            use = f"policy:{position}:{one.use}"
-            selected = Selected(ref=ref, settings=one.settings, pointer=pointer, use=use)
-            yield load_component(selected, job_dir=job_dir, import_paths=import_paths)
-        except HostcoreError as error:
-            for single in all_errors(error):
-                single.file = single.file or (str(file) if file else None)
-            raise
+    uses: Sequence[ComponentUse], discovered: Discovered, *, job_dir: Path, import_paths: bool | Collection[str]
+) -> list[Component]:
+    return [
+        load_named(use, "policy", discovered, pointer=f"/policies/{at}", job_dir=job_dir, import_paths=import_paths)
+        for at, use in enumerate(uses)
+    ]
 
 
 def authorize(plan: RunPlan, principal: Principal, *, over_http: bool, policies: Sequence[Component]) -> None:

@@ -148,7 +148,7 @@ def _launcher_of(directory: RunDirectory) -> "tuple[JobSpec, Launcher]":
     from hostcore.plugins.launching import launcher_of
 
     spec = RunRecord.read(directory.record).spec()
-    return spec, launcher_of(spec, discover())
+    return spec, launcher_of(spec.launcher, discover(), job_dir=spec.job_dir)
 
 
 def _take_out_of_queue(directory: RunDirectory) -> None:

@@ -291,13 +291,12 @@ def load_here(
     selected: Sequence[Selected],
     *,
     job_dir: Path,
+    import_paths: bool | Collection[str],
     run_dir: Path | None = None,
-    import_paths: bool | Collection[str] = True,
 ) -> dict[str, list[Component]]:
     """Load the plugins that serve a run in this process: components by kind, in the order of the job.
 
-    :param run_dir: The run directory, whose files no setting may name.
-    :param import_paths: The job's key: which of them may run code that it names.
+    :param import_paths, run_dir: See :func:`~hostcore.plugins.load.load_component`.
     :raises Errors: Everything that is wrong with any of them.
     """
     remember_secrets([one.settings for one in selected])  # they may be others than they were at the attempt before

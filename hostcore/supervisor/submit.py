@@ -95,7 +95,7 @@ def submit(
         if finished is not None:
             return finished
         remove_orphaned(directory)
-    launcher = launcher or launcher_of(plan.spec, plan.discovered)
+    launcher = launcher or launcher_of(plan.spec.launcher, plan.discovered, job_dir=plan.spec.job_dir)
     with file_errors(directory):
         before = _Before.of(directory)
         launch = cut_short or Launch(
@@ -144,7 +144,7 @@ def dry_run(plan: RunPlan) -> LaunchPlan:
 
     :raises HostcoreError: When it would refuse.
     """
-    launcher = launcher_of(plan.spec, plan.discovered)
+    launcher = launcher_of(plan.spec.launcher, plan.discovered, job_dir=plan.spec.job_dir)
     attempt = next_attempt(plan.directory)
     launch = Launch(attempt=attempt, submitted_ms=now_ms(), sees_run_dir=launcher.sees_run_dir)
     return launcher.plan(launch_context(plan, launch, name=engine_name(plan.spec.run_id), tell=lambda _: None))

@@ -50,7 +50,7 @@ class Excerpt:
         given = self._settings
         ref = resolve(given.of, "data_source", _installed())
         selected = Selected(ref=ref, settings=given.settings, named_at="/source")
-        source = load_component(selected, job_dir=Path(given.folder))
+        source = load_component(selected, job_dir=Path(given.folder), import_paths=True)
         open_dataset = Hooks([source], kinds=("data_source",)).bind("open_dataset", of=source)
         assert open_dataset is not None
         return Beginning(open_dataset(given.whole, ctx), given.rows)

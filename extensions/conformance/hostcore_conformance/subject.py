@@ -148,7 +148,7 @@ class Subject:
         :raises HostcoreError: It cannot be imported or constructed, or its settings or methods are wrong.
         """
         selected = Selected(ref=self.ref, settings=self.settings if settings is None else settings)
-        return load_component(selected, job_dir=self.example.folder)
+        return load_component(selected, job_dir=self.example.folder, import_paths=True)
 
     def calls(self, component: Component | None = None) -> Mapping[str, Callable[..., Any]]:
         """The hooks that a component implements, by name, as the host calls them: all arguments by position.

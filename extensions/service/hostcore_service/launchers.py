@@ -11,7 +11,7 @@ from hostcore.errors import Errors
 from hostcore.job.names import canonical_plugin, without_builtin
 from hostcore.job.sections import ComponentUse
 from hostcore.plugins.installed import Discovered
-from hostcore.plugins.launching import Launcher, load_launcher
+from hostcore.plugins.launching import Launcher, launcher_of
 from hostcore.plugins.published import how_to_install
 from hostcore.supervisor.operator_file import OperatorFile
 from hostcore_service.guard.refusal import NotAllowed
@@ -48,7 +48,7 @@ def operators_launcher(name: str | None, operator: OperatorFile, discovered: Dis
     """
     use = launcher_use(name, operator)
     settings = {key: value for key, value in use.items() if key != "use"}
-    return load_launcher(ComponentUse(use=use["use"], settings=settings), discovered, job_dir=operator.folder)
+    return launcher_of(ComponentUse(use=use["use"], settings=settings), discovered, job_dir=operator.folder)
 
 
 def warn_of_shared_database(settings: Settings, discovered: Discovered) -> None:

@@ -198,7 +198,7 @@ def _resolved(name: str, kind: str, discovered: Discovered, at: str) -> PluginRe
 
 def _loaded(ref: PluginRef, settings: Mapping[str, Any], at: str, job_dir: Path, directory: RunDirectory) -> Component:
     selected = Selected(ref=ref, settings=settings, pointer=at)
-    return load_component(selected, job_dir=job_dir, run_dir=directory.path)
+    return load_component(selected, job_dir=job_dir, import_paths=True, run_dir=directory.path)
 
 
 # -- events ------------------------------------------------------------------------------------------------------------

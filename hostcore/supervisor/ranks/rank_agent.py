@@ -399,4 +399,5 @@ def _inputs(record: Path, tell: Tell) -> dict[str, str]:
         return {}
     selected = select(spec, recorded.selectable(), room="supervisor")
     resolvers = [one for one in selected if one.ref.kind == "resolver"]
-    return fetch_inputs(spec, load_here(resolvers, job_dir=spec.job_dir)["resolver"], tell)
+    here = load_here(resolvers, job_dir=spec.job_dir, import_paths=spec.import_paths)
+    return fetch_inputs(spec, here["resolver"], tell)

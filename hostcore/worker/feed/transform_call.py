@@ -142,8 +142,8 @@ class Assignment:
         :param components: Takes the components, one after the other, so that a failure can be told from whom it is.
         :raises PluginError: See :func:`load_component`.
         """
-        for one in self.selected:
-            components.append(load_component(one, job_dir=self.job_dir, check_objects=False))
+        for one in self.selected:  # the worker has checked them
+            components.append(load_component(one, job_dir=self.job_dir, import_paths=True, check_objects=False))
         trainer = next(one for one in components if one.ref.kind == "trainer")
         call = bound(Hooks(components), trainer, self.surroundings)
         assert call is not None

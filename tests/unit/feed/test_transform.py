@@ -101,7 +101,7 @@ class Lab:
             )
             for kind, name, pointer in names
         ]
-        return selected, [load_component(one, job_dir=HERE) for one in selected]
+        return selected, [load_component(one, job_dir=HERE, import_paths=True) for one in selected]
 
     def make(
         self,

@@ -75,7 +75,7 @@ class Lab:
         return self.load_selected(self.select(kind, path, settings))
 
     def load_selected(self, selected: Selected) -> Component:
-        return load_component(selected, job_dir=self.job_dir)
+        return load_component(selected, job_dir=self.job_dir, import_paths=True)
 
     def errors(self, do: Callable[[], object]) -> dict[str, HostcoreError]:
         """What goes wrong, by code; fails if nothing does."""

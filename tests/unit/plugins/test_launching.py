@@ -1,11 +1,10 @@
 """Calling a launcher: what it raises on purpose is told as it is, anything else as its own failure."""
 
+from pathlib import Path
 from typing import Any
 
-import attrs
 import pytest
 
-from hostcore.job.load import load_job
 from hostcore.job.sections import ComponentUse
 from hostcore.plugins.errors import PluginError
 from hostcore.plugins.installed import discover
@@ -26,12 +25,11 @@ SOURCE = """
 
 @pytest.fixture
 def launcher(site_here: Any) -> Launcher:
-    """The launcher of a job that names ``cloud``."""
+    """The launcher ``cloud``."""
     site_here.install(
         "clouds", modules={"clouds.py": SOURCE}, entry_points={"hostcore.launchers": {"cloud": "clouds:Cloud"}}
     )
-    spec = load_job({"trainer": "somewhere:Trainer", "max_steps": 1})
-    return launcher_of(attrs.evolve(spec, launcher=ComponentUse(use="cloud", settings={})), discover())
+    return launcher_of(ComponentUse(use="cloud", settings={}), discover(), job_dir=Path())
 
 
 @pytest.fixture

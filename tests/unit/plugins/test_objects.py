@@ -139,7 +139,7 @@ def test_a_secret_names_no_code(lab: Any, given: Any, monkeypatch: pytest.Monkey
 
 def test_a_process_that_transforms_batches_imports_an_object_when_it_needs_it(lab: Any, given: Any) -> None:
     selected = given({"module": "lit_models:Auto"})
-    settings = load_component(selected, job_dir=lab.job_dir, check_objects=False).settings
+    settings = load_component(selected, job_dir=lab.job_dir, import_paths=True, check_objects=False).settings
     assert "lit_models" not in sys.modules
     sys.path.append(str(lab.job_dir))  # it has that of the worker
     assert settings.module.load().__name__ == "Auto"

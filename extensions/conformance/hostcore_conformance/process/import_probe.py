@@ -233,9 +233,10 @@ def _constructed(request: dict[str, Any], watch: Watch) -> list[dict[str, Any]]:
 
     ref = PluginRef(**request["ref"])
     selected = Selected(ref=ref, settings=request["settings"])
-    load_component(selected, job_dir=Path(request["job_dir"]))  # what the host imports for it, and the plugin, once
+    # what the host imports for it, and the plugin, once
+    load_component(selected, job_dir=Path(request["job_dir"]), import_paths=True)
     watch.start("")
-    load_component(selected, job_dir=Path(request["job_dir"]))
+    load_component(selected, job_dir=Path(request["job_dir"]), import_paths=True)
     watch.stop()
     return watch.effects
 

@@ -82,7 +82,7 @@ def made() -> Made:
     def make(*settings: Mapping[str, Any], base_uri: str | None = None) -> list[Destination]:
         uses = [DeliveryUse(use="fsspec", required=True, settings=one) for one in settings]
         selected = [Selected(ref=ref, settings=one, pointer="/uploaders/0", use="u", named_at="/") for one in settings]
-        components = [load_component(one, job_dir=Path.cwd()) for one in selected]
+        components = [load_component(one, job_dir=Path.cwd(), import_paths=True) for one in selected]
         return destinations_of(components, uses, base_uri=base_uri)
 
     return make

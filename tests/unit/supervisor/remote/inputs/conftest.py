@@ -105,7 +105,7 @@ def resolvers_of(spec: JobSpec) -> Sequence[Component]:
     if not spec.resolvers:
         return ()
     chosen = select(attrs.evolve(spec, reporters=(), trainer="somewhere:Trainer"), discover())
-    return [load_component(one, job_dir=Path.cwd()) for one in chosen if one.ref.kind == "resolver"]
+    return [load_component(one, job_dir=Path.cwd(), import_paths=True) for one in chosen if one.ref.kind == "resolver"]
 
 
 @pytest.fixture
