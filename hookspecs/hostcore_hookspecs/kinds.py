@@ -46,8 +46,11 @@ class Kind:
     group: str
     #: The process it runs in.
     room: Room
-    #: The module of ``hostcore_hookspecs`` whose functions are its hook specifications.
-    module: str
+    #: The key of a job that names plugins of the kind, and whether it holds a list of uses.
+    job_key: str
+    is_listed: bool = False
+    #: The module of ``hostcore_hookspecs`` whose functions are its hook specifications; called as the kind is, mostly.
+    module: str = attrs.field(default=attrs.Factory(lambda self: self.name, takes_self=True))
     #: Methods that the host calls on the component itself, without going through hooks.
     own_methods: tuple[str, ...] = ()
     #: The name of the attrs class that describes its settings.
@@ -93,20 +96,22 @@ class Kind:
 
 
 _ALL = (
-    Kind(name="trainer", group="hostcore.trainers", room="worker", module="trainer", settings_class="Hyperparams"),
-    Kind(name="data_source", group="hostcore.data_sources", room="worker", module="data_source"),
+    Kind(name="trainer", group="hostcore.trainers", room="worker", job_key="trainer", settings_class="Hyperparams"),
+    Kind(name="data_source", group="hostcore.data_sources", room="worker", job_key="dataset.source"),
     Kind(
         name="callback",
         group="hostcore.callbacks",
         room="worker",
+        job_key="callbacks",
+        is_listed=True,
         module="lifecycle",
         own_methods=("callback_state", "load_callback_state"),
     ),
-    Kind(name="reporter", group="hostcore.reporters", room="supervisor", module="reporter"),
-    Kind(name="uploader", group="hostcore.uploaders", room="supervisor", module="uploader"),
-    Kind(name="launcher", group="hostcore.launchers", room="supervisor", module="launcher"),
-    Kind(name="resolver", group="hostcore.resolvers", room="supervisor", module="resolver"),
-    Kind(name="policy", group="hostcore.policies", room="supervisor", module="policy"),
+    Kind(name="reporter", group="hostcore.reporters", room="supervisor", job_key="reporters", is_listed=True),
+    Kind(name="uploader", group="hostcore.uploaders", room="supervisor", job_key="uploaders", is_listed=True),
+    Kind(name="launcher", group="hostcore.launchers", room="supervisor", job_key="launcher"),
+    Kind(name="resolver", group="hostcore.resolvers", room="supervisor", job_key="resolvers", is_listed=True),
+    Kind(name="policy", group="hostcore.policies", room="supervisor", job_key="policies", is_listed=True),
 )
 
 #: The kinds by name, in the order of the documentation.

@@ -7,6 +7,7 @@ import attrs
 
 from hostcore.errors import Errors, all_errors
 from hostcore.job.json_values import checked
+from hostcore.job.names import DATA_SECTIONS
 from hostcore.job.paths import with_absolute_paths
 from hostcore.job.pointers import Problems, escaped, tokens
 from hostcore.job.rules import check_global_batch, check_rules, wrong_references
@@ -16,8 +17,6 @@ from hostcore.job.structure import structure
 from hostcore.job.wording import found
 from hostcore_hookspecs.errors import HostcoreError
 
-#: What a trainer may bring, as a job would have it.
-SECTIONS: Final = ("dataset", "validation", "test")
 #: What is evaluated if no split is asked for: the first that there is.
 SPLITS: Final = ("test", "validation")
 
@@ -38,16 +37,16 @@ def needed(spec: JobSpec, sections: Any) -> dict[str, Any]:
         return {}
     if not isinstance(sections, Mapping):
         raise _wrong(f"data_sections returned {found(sections)}, and no mapping of sections")
-    if unknown := [key for key in sections if key not in SECTIONS]:
+    if unknown := [key for key in sections if key not in DATA_SECTIONS]:
         raise _wrong(f"data_sections returned a section {found(unknown[0])}")
-    has = {key for key in SECTIONS if getattr(spec, key) is not None}
+    has = {key for key in DATA_SECTIONS if getattr(spec, key) is not None}
     if spec.mock_batches is not None:
         has.add("dataset")
     return {key: value for key, value in sections.items() if key not in has}
 
 
 def _wrong(message: str) -> HostcoreError:
-    hint = f"the sections are {', '.join(SECTIONS)}, each an object as a job has it"
+    hint = f"the sections are {', '.join(DATA_SECTIONS)}, each an object as a job has it"
     return HostcoreError(message, code="trainer.data_sections", pointer="", hint=hint)
 
 

@@ -11,12 +11,11 @@ from typing import Any
 import attrs
 
 from hostcore.errors import Errors, all_errors
-from hostcore.job.data import SECTIONS
 from hostcore.job.document import Document, blame
 from hostcore.job.files import INCLUDE, WrongInclude, folder_of, read_job, without_annotations
 from hostcore.job.forms import object_form
 from hostcore.job.json_values import checked
-from hostcore.job.names import make_run_id
+from hostcore.job.names import DATA_SECTIONS, make_run_id
 from hostcore.job.paths import SOURCE_PATHS, as_dataset, with_absolute_paths
 from hostcore.job.pointers import Problems, at_or_below, tokens
 from hostcore.job.rules import check_global_batch, check_rules, wrong_references
@@ -171,7 +170,7 @@ def _add_hints(errors: Iterable[HostcoreError], job: Mapping[str, Any]) -> None:
 def _value_hint(key: str, value: str) -> str | None:
     """The way in which a job writes what other libraries write otherwise: a file for the data, ``16-mixed``."""
     folded = value.casefold()
-    if key in SECTIONS:
+    if key in DATA_SECTIONS:
         return f'write "{key}": {json.dumps(as_dataset(value), ensure_ascii=False)}'
     if key == "precision" and ("16" in folded or "32" in folded):
         return did_you_mean(["bf16" if folded.startswith("bf") else "fp16" if "16" in folded else "fp32"])

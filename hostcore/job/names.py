@@ -8,6 +8,9 @@ from typing import Annotated, Final
 from hostcore.job.bounds import Pattern
 from hostcore_hookspecs.setting_types import DOTTED
 
+#: The keys of a job that hold data.
+DATA_SECTIONS: Final = ("dataset", "validation", "test")
+
 _NAME = r"[a-z0-9][a-z0-9._-]*"
 _PERIOD = r"[1-9][0-9]{0,5}[smhd]"
 _DISTRIBUTION = r"[A-Za-z0-9][A-Za-z0-9._-]*"

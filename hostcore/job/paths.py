@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from hostcore.job.names import DATA_SECTIONS
 from hostcore.secrets.reference import KEY, is_reference, replaced
 
-_DATASETS = ("dataset", "validation", "test")
 #: Keys of data sources that are a path or a list of paths.
 SOURCE_PATHS = ("parquet_paths", "paths", "index")
 #: The source that reads a file, by the end of its name; Parquet if none of them is.
@@ -69,7 +69,7 @@ def with_absolute_paths(document: Mapping[str, Any], base_dir: Path) -> dict[str
         return {**value, KEY: f"file:{absolute(text.removeprefix('file:'), base_dir)}"}
 
     changed: dict[str, Any] = replaced(document, fix_reference)
-    for key in _DATASETS:
+    for key in DATA_SECTIONS:
         _change(changed, key, lambda data: _fixed(data, SOURCE_PATHS, fix))
     for key in ("weights", "checkpoint_base_uri"):
         _change(changed, key, fix)

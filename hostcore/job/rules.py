@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from hostcore.errors import Errors
 from hostcore.job.forms import object_form
+from hostcore.job.names import DATA_SECTIONS
 from hostcore.job.pointers import escaped, tokens
 from hostcore.job.sections import DeliveryUse, dataset_keys
 from hostcore.job.spec import JobSpec
@@ -13,9 +14,9 @@ from hostcore.secrets.reference import is_reference, parse, references, remember
 from hostcore.secrets.scrub import scrub
 from hostcore_hookspecs.api_version import API_VERSION, TRAINER_API_VERSION
 from hostcore_hookspecs.errors import HostcoreError
+from hostcore_hookspecs.kinds import KINDS
 
-_DATASETS: Final = ("dataset", "validation", "test")
-_LISTS: Final = ("callbacks", "reporters", "uploaders", "resolvers", "policies")
+_LISTS: Final = tuple(kind.job_key for kind in KINDS.values() if kind.is_listed)
 
 
 def check_rules(spec: JobSpec) -> None:
@@ -183,7 +184,7 @@ def _may_hold_secret(path: list[str]) -> bool:
         return len(inside) >= 2 and inside[1] not in object_form(DeliveryUse).keys
     if section == "launcher":
         return len(inside) >= 1 and inside[0] != "use"
-    if section in _DATASETS:
+    if section in DATA_SECTIONS:
         return len(inside) >= 1 and inside[0] not in dataset_keys()
     return section in ("hyperparams", "inputs") and len(inside) >= 1
 

@@ -12,6 +12,7 @@ from hostcore.job.forms.objects import definition_name
 from hostcore.job.forms.scalars import REFERENCE
 from hostcore.job.sections import DatasetSpec
 from hostcore.job.spec import JobSpec
+from hostcore_hookspecs.kinds import KINDS
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 __all__ = ["file_schema", "job_schema", "json_schema"]
@@ -26,15 +27,6 @@ _INCLUDE: Final[Mapping[str, Any]] = {
         "description": "Files that this one is merged into: a later one into those before. Objects are merged, "
         "everything else is replaced, null removes. Their names start at the folder of this file.",
     }
-}
-#: The key of the job that uses a kind, and whether it is a list.
-_COMPONENTS = {
-    "callback": ("callbacks", True),
-    "reporter": ("reporters", True),
-    "uploader": ("uploaders", True),
-    "resolver": ("resolvers", True),
-    "policy": ("policies", True),
-    "launcher": ("launcher", False),
 }
 
 
@@ -68,11 +60,11 @@ def job_schema(settings: Mapping[str, tuple[str, Mapping[str, Any] | None]]) -> 
             dataset = schema["$defs"][definition_name(DatasetSpec)]
             dataset.setdefault("allOf", []).append(_source_rule(name, own or {}, list(dataset["properties"])))
         else:
-            key, is_list = _COMPONENTS[kind]
             # A plain name gives no settings, which is wrong if some are required.
             plain_name = {"if": {"type": "string", **_named(name)}, "then": not (own or {}).get("required")}
             rule = {"allOf": [plain_name, _component_rule(name, own or {})]}
-            rules.append({"properties": {key: {"items": rule} if is_list else rule}})
+            place = {"items": rule} if KINDS[kind].is_listed else rule
+            rules.append({"properties": {KINDS[kind].job_key: place}})
     return {**schema, "allOf": rules} if rules else schema
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from hostcore.errors import for_each
-from hostcore.job.names import as_import_path, canonical
+from hostcore.job.names import DATA_SECTIONS, as_import_path, canonical
 from hostcore.plugins.errors import PluginError, named
 from hostcore.plugins.installed import BrokenDistribution, Discovered, distribution_on, import_path
 from hostcore.plugins.published import current_distribution, how_to_install
@@ -26,19 +26,6 @@ if TYPE_CHECKING:
 CONTRACT: Final = "hostcore-hookspecs"
 #: The comparisons of a requirement that ask for a version or later ones.
 _FROM: Final = (">=", ">", "~=", "==")
-#: The key of the job that names plugins of a kind.
-JOB_KEYS = {
-    "trainer": "trainer",
-    "data_source": "dataset.source",
-    "callback": "callbacks",
-    "reporter": "reporters",
-    "uploader": "uploaders",
-    "launcher": "launcher",
-    "resolver": "resolvers",
-    "policy": "policies",
-}
-_LISTS = {kind: JOB_KEYS[kind] for kind in ("callback", "reporter", "uploader", "resolver", "policy")}
-_SPLITS = {"dataset": "train", "validation": "validation", "test": "test"}
 _HOW_TO_LOOK = "`hostcore plugins` shows what is installed"
 
 
@@ -142,17 +129,18 @@ def select(spec: Any, discovered: Discovered, *, room: Room | None = None) -> tu
 def _named_by(spec: Any) -> Iterator[tuple[str, str, Mapping[str, Any], str, str, str]]:
     """Yield kind, name, settings, pointer to them, pointer to the name, and label with a place for the name, a use."""
     yield "trainer", spec.trainer, spec.hyperparams, "/hyperparams", "/trainer", "trainer:{}"
-    for key, split in _SPLITS.items():
+    for key in DATA_SECTIONS:
         dataset = getattr(spec, key, None)
         if dataset is not None and dataset.source is not None:
+            split = "train" if key == "dataset" else key
             yield (
                 *("data_source", dataset.source, dataset.settings),
                 *(f"/{key}", f"/{key}/source", f"data_source:{{}}#{split}"),
             )
-    for kind, key in _LISTS.items():
-        for position, component in enumerate(getattr(spec, key)):
-            at = f"/{key}/{position}"
-            yield kind, component.use, component.settings, at, at, f"{kind}:{position}:{{}}"
+    for kind in (one for one in KINDS.values() if one.is_listed):
+        for position, component in enumerate(getattr(spec, kind.job_key)):
+            at = f"/{kind.job_key}/{position}"
+            yield kind.name, component.use, component.settings, at, at, f"{kind.name}:{position}:{{}}"
     if spec.launcher is not None:
         yield "launcher", spec.launcher.use, spec.launcher.settings, "/launcher", "/launcher", "launcher:{}"
 
@@ -338,7 +326,7 @@ def _elsewhere(name: str, kind: str, discovered: Discovered) -> list[str]:
     others = [(ref, KINDS[ref.kind].label) for ref in discovered.refs if ref.name == name and ref.kind != kind]
     return [
         f"{ref.provenance} is {'an' if label[0] in 'aeiou' else 'a'} {label}; "
-        f"those are named under {JOB_KEYS[ref.kind]!r}."
+        f"those are named under {KINDS[ref.kind].job_key!r}."
         for ref, label in others
     ]
 

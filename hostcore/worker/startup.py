@@ -15,9 +15,8 @@ from typing import Any
 import attrs
 
 from hostcore.errors import described
-from hostcore.job.data import SECTIONS
 from hostcore.job.load import load_job
-from hostcore.job.names import BUILTIN
+from hostcore.job.names import BUILTIN, DATA_SECTIONS
 from hostcore.job.paths import is_uri
 from hostcore.job.rules import job_warnings
 from hostcore.job.sections import DatasetSpec
@@ -177,7 +176,7 @@ def prepare(contract: WorkerContract, rank_info: RankInfo) -> Prepared:
     test = found.check(lambda: sources.evaluation("test"), components) if sources else None
     if loaded.trainer is not None:
         found.errors += missing_capabilities(loaded.trainer, spec)
-        for key in SECTIONS:
+        for key in DATA_SECTIONS:
             data = getattr(spec, key)
             found.check(partial(check_workers, loaded.trainer, data.workers if data else 0, key=key))
     resume = found.check(lambda: _find_resume_point(contract, spec, opened[1], rank_info)) if opened else None

@@ -9,6 +9,7 @@ import attrs
 from annotated_types import Ge
 
 from hostcore.job.load import load_job
+from hostcore.job.names import DATA_SECTIONS
 from hostcore.plugins.hooks import Hooks
 from hostcore.plugins.installed import Discovered, discover
 from hostcore.plugins.load import load_component
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from hostcore_hookspecs.data_source import Dataset
 
 SOURCE: Final = "hostcore_conformance.excerpt:Excerpt"
-_SPLITS: Final = ("dataset", "validation", "test")
 
 
 class Excerpt:
@@ -107,7 +107,7 @@ def shortened(job: Mapping[str, Any], *, folder: Path, steps: int, batches: int 
     """
     spec = load_job({"max_steps": 1, **job}, job_dir=folder)
     changed = dict(job)
-    for split in _SPLITS:
+    for split in DATA_SECTIONS:
         data: DatasetSpec | None = getattr(spec, split)
         if data is None or data.source is None:
             continue

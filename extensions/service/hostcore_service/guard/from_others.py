@@ -11,7 +11,7 @@ from typing import Any, Final
 from packaging.requirements import InvalidRequirement, Requirement
 
 from hostcore.errors import Errors
-from hostcore.job.names import canonical, canonical_plugin, without_builtin
+from hostcore.job.names import DATA_SECTIONS, canonical, canonical_plugin, without_builtin
 from hostcore.job.pointers import escaped
 from hostcore.job.wording import found as shown
 from hostcore.plugins.errors import PluginError, named
@@ -21,6 +21,7 @@ from hostcore.plugins.resolve import resolve
 from hostcore.secrets.reference import KEY, is_reference
 from hostcore.supervisor.operator_file import HttpSettings
 from hostcore_hookspecs.errors import HostcoreError
+from hostcore_hookspecs.kinds import KINDS
 from hostcore_hookspecs.plan import PluginRef
 from hostcore_service.guard.environment import wrong_variable
 from hostcore_service.guard.places import wrong_places
@@ -37,17 +38,8 @@ _LINES: Final = re.compile(
 )
 #: uv takes paths and addresses for a Python, too.
 _VERSION: Final = re.compile(r"[0-9]+(\.[0-9]+){0,2}")
-#: By kind, the keys that name plugins.
-_LISTS: Final = {
-    "callback": "callbacks",
-    "reporter": "reporters",
-    "uploader": "uploaders",
-    "resolver": "resolvers",
-    "policy": "policies",
-}
 #: The plugins that kill and interrupt runs, for drills.
 _FAULTS: Final = ("chaos", "hostcore-chaos/chaos")
-_DATASETS: Final = ("dataset", "validation", "test")
 _NOTES: Final = {"labels": "label", "annotations": "annotation"}
 #: The service's own annotations: what ``POST /train`` notes of a request, for containers made for the original API.
 MODEL_ID: Final = "hostcore/model-id"
@@ -134,13 +126,13 @@ def _named(job: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     """Yield the place, the kind and the name of every plugin in a job."""
     for kind in ("trainer", "launcher"):
         yield from _use(f"/{kind}", kind, job.get(kind))
-    for key in _DATASETS:
+    for key in DATA_SECTIONS:
         if isinstance(dataset := job.get(key), Mapping):
             yield from _use(f"/{key}/source", "data_source", dataset.get("source"))
-    for kind, key in _LISTS.items():
-        uses = job.get(key)
+    for listed in (one for one in KINDS.values() if one.is_listed):
+        uses = job.get(listed.job_key)
         for position, use in enumerate(uses if isinstance(uses, list) else [uses]):
-            yield from _use(f"/{key}/{position}", kind, use)
+            yield from _use(f"/{listed.job_key}/{position}", listed.name, use)
 
 
 def _use(pointer: str, kind: str, use: Any) -> Iterator[tuple[str, str, str]]:

@@ -5,7 +5,7 @@ import pickle
 from typing import Any
 
 from hostcore.errors import all_errors
-from hostcore.job.data import SECTIONS
+from hostcore.job.names import DATA_SECTIONS
 from hostcore_conformance.check import check
 from hostcore_conformance.checks.trainer.stage import Stage, on_stage, own_copy, transform_of
 from hostcore_conformance.differences import Difference, first_difference
@@ -28,7 +28,7 @@ def data_sections(subject: Subject) -> None:
     is refused. What breaks it: a random part in it, a list of files in the order of the disk, a share of the data for
     each rank (the host shares it out), numbers that depend on how often it was called.
     """
-    job = {key: value for key, value in subject.job.items() if key not in ("mock_batches", *SECTIONS)}
+    job = {key: value for key, value in subject.job.items() if key not in ("mock_batches", *DATA_SECTIONS)}
     component = subject.component()
     try:
         first = brought_sections(subject, job, component=component)
