@@ -44,7 +44,7 @@ LAUNCHER = service.LAUNCHER.replace('status="succeeded"', 'status="running"')
 def be_the_ranks(runs: Path, world_size: int) -> None:
     """All ranks but the first: join, say "ready", and stay until rank 0 hangs up."""
     from hostcore.runs.channel import Channel
-    from hostcore.supervisor.ranks.rendezvous import FOLDER, RankZeroAddress, proof
+    from hostcore_engines.ranks.rendezvous import FOLDER, RankZeroAddress, proof
 
     (file,) = (runs / FOLDER).iterdir()
     place = RankZeroAddress.read(file)
@@ -63,7 +63,7 @@ def be_the_ranks(runs: Path, world_size: int) -> None:
 
 
 def engine(world_size: int) -> Any:
-    from hostcore.supervisor.ranks.engine import Engine
+    from hostcore.supervisor.engine import Engine
 
     address = {"master_addr": "127.0.0.1", "master_port": 29500, "launch": "growth"}
     return Engine(rank=0, local_rank=0, world_size=world_size, local_world_size=world_size, **address)
@@ -107,8 +107,8 @@ def of_ranks(world_size: int, seconds: int, opened: Opened) -> dict[str, list[fl
     from hostcore.runs.directory import RunDirectory
     from hostcore.supervisor.attempt.journal import Journal
     from hostcore.supervisor.interrupts import Interrupts
-    from hostcore.supervisor.ranks.rendezvous import Rendezvous, _WorkerElsewhere
     from hostcore.supervisor.workers.session import WorkerSession
+    from hostcore_engines.ranks.rendezvous import Rendezvous, _WorkerElsewhere
     from hostcore_hookspecs.events import Metrics, Warning
     from hostcore_hookspecs.job import Job
 

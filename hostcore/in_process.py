@@ -24,11 +24,11 @@ from hostcore.supervisor.attempt.journal import Listener
 from hostcore.supervisor.attempt.restarting import Restart, run_attempts
 from hostcore.supervisor.attempt.supervise import supervise
 from hostcore.supervisor.authorizing import authorize_here
+from hostcore.supervisor.engine import Engine
 from hostcore.supervisor.environment import UnusableEnvironment
 from hostcore.supervisor.interrupts import Asked, Interrupts
 from hostcore.supervisor.opening import Opening, open_run
 from hostcore.supervisor.plan import RunPlan, make_plan
-from hostcore.supervisor.ranks.engine import Engine
 from hostcore.supervisor.remote.bringing import bring_here
 from hostcore.supervisor.submit import require_no_engine
 from hostcore.supervisor.workers.spawn import WorkerExit

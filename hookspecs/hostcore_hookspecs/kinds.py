@@ -19,6 +19,10 @@ RUN_CLIENTS_GROUP: Final = "hostcore.run_clients"
 #: ``hostcore.supervisor.environment.EnvironmentBuilder``, made without arguments.
 ENVIRONMENTS_GROUP: Final = "hostcore.environments"
 
+#: The entry-point group of what brings the ranks of an engine together: any name -> an instance of
+#: ``hostcore.supervisor.engine_ranks.EngineRanks``.
+RANKS_GROUP: Final = "hostcore.ranks"
+
 #: The entry-point group of options of the commands that take a job: name -> an instance of
 #: ``hostcore.cli.job_options.AddedOptions``. Its module is imported when an option is unknown, and for the help.
 JOB_OPTIONS_GROUP: Final = "hostcore.job_options"

@@ -20,6 +20,7 @@ from hostcore.cli.run_client import RunRequest, StartedRun
 from hostcore.cli.stopping import leave, stoppable_at_once
 from hostcore.errors import Errors, all_errors
 from hostcore.job.names import is_builtin
+from hostcore.plugins.installed import discover
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.find import find_run
 from hostcore.runs.launch import awaited_launch
@@ -29,11 +30,11 @@ from hostcore.supervisor.attempt.serving import never_told
 from hostcore.supervisor.attempt.supervise import supervise
 from hostcore.supervisor.authorizing import authorize_here
 from hostcore.supervisor.device_leases import hold_devices
+from hostcore.supervisor.engine import Engine
+from hostcore.supervisor.engine_ranks import OtherRanks, installed_engine_ranks
 from hostcore.supervisor.interrupts import Interrupts
 from hostcore.supervisor.opening import MirrorConflict, Opening, RunConflict, open_run
 from hostcore.supervisor.plan import RunPlan
-from hostcore.supervisor.ranks.engine import Engine
-from hostcore.supervisor.ranks.rendezvous import Rendezvous
 from hostcore.supervisor.remote.bringing import bring_here
 from hostcore.supervisor.submit import Submission, require_no_engine, submit
 from hostcore.supervisor.workers.spawn import LocalRanks
@@ -103,7 +104,7 @@ class _RunHere(FolderRun, StartedRun):
     """
 
     def __init__(
-        self, plan: RunPlan, opened: Opening | RunResult, request: RunRequest, ranks: Rendezvous | None
+        self, plan: RunPlan, opened: Opening | RunResult, request: RunRequest, ranks: OtherRanks | None
     ) -> None:
         super().__init__(plan.directory)
         self._plan = plan
@@ -142,7 +143,7 @@ class _RunHere(FolderRun, StartedRun):
 
 @contextmanager
 def _start_here(
-    plan: RunPlan, request: RunRequest, interrupts: Interrupts, ranks: Rendezvous | None
+    plan: RunPlan, request: RunRequest, interrupts: Interrupts, ranks: OtherRanks | None
 ) -> Iterator[StartedRun]:
     """Open a run whose supervisor is this process.
 
@@ -178,7 +179,7 @@ def _start_here(
 
 
 @contextmanager
-def _ranks_of_engine(interrupts: Interrupts, runs: Path, request: RunRequest) -> Iterator[Rendezvous | None]:
+def _ranks_of_engine(interrupts: Interrupts, runs: Path, request: RunRequest) -> Iterator[OtherRanks | None]:
     """Meet the ranks that an engine has started; None if none has, and this process is the only one.
 
     A rank other than 0 does not return: the process serves rank 0 until the run ends, and exits with its code.
@@ -193,12 +194,11 @@ def _ranks_of_engine(interrupts: Interrupts, runs: Path, request: RunRequest) ->
         if given:
             started = f"RANK and WORLD_SIZE say that this is one of {engine.world_size} ranks that were started already"
             raise click.UsageError(f"{option} is for a single process; {started}")
+    engine_ranks = installed_engine_ranks(discover())
     if engine.rank:
-        from hostcore.supervisor.ranks.rank_agent import run_rank_agent
-
-        leave(interrupts, run_rank_agent(engine, runs, interrupts, tell_aside))
-    with Rendezvous(engine, runs, interrupts) as rendezvous:
-        yield rendezvous
+        leave(interrupts, engine_ranks.serve(engine, runs, interrupts, tell_aside))
+    with engine_ranks.lead(engine, runs, interrupts) as others:
+        yield others
 
 
 def _launch(plan: RunPlan, request: RunRequest, interrupts: Interrupts) -> StartedRun:

@@ -43,6 +43,7 @@ EXTRAS: Final[Mapping[tuple[str, str], str]] = MappingProxyType(
         ("launcher", "ray"): "ray",
         ("launcher", "slurm"): "slurm",
         ("launcher", "torchrun"): "torchrun",
+        ("ranks", "engine"): "torchrun",
         ("reporter", "mlflow"): "mlflow",
         ("reporter", "prometheus"): "prometheus",
         ("reporter", "redis-streams"): "redis",

@@ -29,7 +29,7 @@ from hostcore.supervisor.devices import (
     Accelerator,
     find_accelerators,
 )
-from hostcore.supervisor.ranks.engine import SUPERVISOR_VARIABLE
+from hostcore.supervisor.engine import SUPERVISOR_VARIABLE
 from hostcore_hookspecs.errors import HostcoreError
 
 #: The folder of the leases. All runs that share GPUs must agree on it.

@@ -19,8 +19,8 @@ from hostcore.runs.contract import EITHER
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.record import RunRecord
 from hostcore.supervisor.device_leases import hold_devices
+from hostcore.supervisor.engine import Engine
 from hostcore.supervisor.plan import RunPlan
-from hostcore.supervisor.ranks.engine import Engine
 from hostcore.supervisor.workers.session import WorkerSession, session_without_run
 from hostcore.supervisor.workers.spawn import LocalRanks
 from hostcore_hookspecs.errors import HostcoreError, RunError

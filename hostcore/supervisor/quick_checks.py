@@ -13,13 +13,13 @@ from typing import Any, Final
 from hostcore.checkpoints.find import committed, load_record
 from hostcore.runs.directory import RUNS_DIR_VARIABLE
 from hostcore.supervisor.device_leases import DEVICES_DIR_VARIABLE
-from hostcore.supervisor.plan import RunPlan
-from hostcore.supervisor.ranks.engine import (
+from hostcore.supervisor.engine import (
     ADMISSION_VARIABLE,
     MASTER_SOCKET_VARIABLE,
     START_VARIABLE,
     SUPERVISOR_VARIABLE,
 )
+from hostcore.supervisor.plan import RunPlan
 from hostcore.supervisor.workers.control_group import memory_limit
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.events import Warning

@@ -19,7 +19,7 @@ from hostcore.runs.documents import CorruptDocument, UnreadableDocument
 from hostcore.secrets.output import ScrubbedOutput
 from hostcore.secrets.scrub import known
 from hostcore.supervisor.device_leases import HeldDevices
-from hostcore.supervisor.ranks.engine import (
+from hostcore.supervisor.engine import (
     MASTER_SOCKET_VARIABLE,
     RANK_VARIABLES,
     SUPERVISOR_VARIABLE,

@@ -20,6 +20,7 @@ from hostcore_hookspecs.kinds import (
     FUNCTIONS_GROUP,
     JOB_OPTIONS_GROUP,
     KINDS,
+    RANKS_GROUP,
     RUN_CLIENTS_GROUP,
 )
 
@@ -33,7 +34,7 @@ _EXTENSIONS = (
 def test_the_table_has_what_the_extensions_register_and_nothing_else() -> None:
     groups = {kind.group: kind.name for kind in KINDS.values()}
     groups |= {COMMANDS_GROUP: "command", RUN_CLIENTS_GROUP: "run client", ENVIRONMENTS_GROUP: "environment"}
-    groups |= {JOB_OPTIONS_GROUP: "option", FUNCTIONS_GROUP: "function"}
+    groups |= {JOB_OPTIONS_GROUP: "option", FUNCTIONS_GROUP: "function", RANKS_GROUP: "ranks"}
     registered = {
         (groups[entry.group], entry.name)
         for name in _EXTENSIONS

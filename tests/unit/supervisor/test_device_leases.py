@@ -12,7 +12,7 @@ from hostcore.runs.contract import InvalidContract, WorkerContract
 from hostcore.supervisor import device_leases
 from hostcore.supervisor.device_leases import DeviceLeasesUnusable, device_holders, hold_devices
 from hostcore.supervisor.devices import find_accelerators
-from hostcore.supervisor.ranks.engine import SUPERVISOR_VARIABLE
+from hostcore.supervisor.engine import SUPERVISOR_VARIABLE
 
 UUIDS = {"0": "GPU-11aa", "1": "GPU-22bb", "2": "GPU-22cc"}
 

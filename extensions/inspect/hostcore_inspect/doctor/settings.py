@@ -4,8 +4,8 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
+from hostcore.supervisor.engine import Engine, InvalidRanks
 from hostcore.supervisor.quick_checks import OWN, OWN_PREFIX, unknown_variables
-from hostcore.supervisor.ranks.engine import Engine, InvalidRanks
 from hostcore_inspect.doctor.finding import Finding
 
 #: Set by torchrun for its ranks, beside the variables of other engines.

@@ -8,16 +8,17 @@ from typing import Any
 
 import attrs
 import pytest
-from actors import SECONDS, engine
+from stand_ins import SECONDS, engine
 
 from hostcore.job.sections import EnvironmentSpec
 from hostcore.runs.result import INVALID
 from hostcore.supervisor.attempt.documents import write_contracts, write_record
 from hostcore.supervisor.interrupts import Interrupts
 from hostcore.supervisor.opening import open_run
-from hostcore.supervisor.ranks import rank_agent
-from hostcore.supervisor.ranks.rank_agent import run_rank_agent
-from hostcore.supervisor.ranks.rendezvous import Rendezvous
+from hostcore.supervisor.plan import make_plan
+from hostcore_engines.ranks import rank_agent
+from hostcore_engines.ranks.rank_agent import run_rank_agent
+from hostcore_engines.ranks.rendezvous import Rendezvous
 
 
 class Building:
@@ -48,10 +49,12 @@ def building(monkeypatch: pytest.MonkeyPatch) -> Iterator[Building]:
 
 
 @pytest.fixture
-def elsewhere(plan: Callable, tmp_path: Path, building: Building) -> Iterator[Any]:
+def elsewhere(tmp_path: Path, building: Building) -> Iterator[Any]:
     """``elsewhere()``: rank 0 has told rank 1, and sees its worker so."""
-    spec = attrs.evolve(plan().spec, environment=EnvironmentSpec(requirements=("numpy",)), world_size=2)
-    planned = attrs.evolve(plan(), spec=spec, python="/of/rank-0/bin/python", lock="# the lock\n")
+    job = {"trainer": "somewhere:Trainer", "run_id": "a", "max_steps": 10, "terminal": False}
+    plan = make_plan(job, runs=tmp_path / "runs")
+    spec = attrs.evolve(plan.spec, environment=EnvironmentSpec(requirements=("numpy",)), world_size=2)
+    planned = attrs.evolve(plan, spec=spec, python="/of/rank-0/bin/python", lock="# the lock\n")
     opening = open_run(planned)
     write_record(planned, opening.record_before, started_ms=0, attempt=1, world_size=2)
     write_contracts(planned, opening)

@@ -20,7 +20,7 @@ environment, takes the place of the token. Without that secret nothing listens t
 
 A rank that has come by the port may see the folder all the same: it leaves a file of a random name there, and rank 0
 says in its welcome whether it sees that one. If it does not, contract, logs and checkpoints do not go through the run
-directory: see :mod:`hostcore.supervisor.ranks.rank_files` and :mod:`hostcore.worker.ranks.nodes`.
+directory: see :mod:`hostcore_engines.ranks.rank_files` and :mod:`hostcore.worker.ranks.nodes`.
 """
 
 import errno
@@ -51,10 +51,10 @@ from hostcore.runs.contract import WorkerContract
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.documents import read_document
 from hostcore.runs.result import FAILED, INVALID
+from hostcore.supervisor.engine import ADMISSION_VARIABLE, Engine
 from hostcore.supervisor.interrupts import Asked, Interrupts
-from hostcore.supervisor.ranks.engine import ADMISSION_VARIABLE, Engine
-from hostcore.supervisor.ranks.rank_files import Received, files_of
 from hostcore.supervisor.workers.spawn import Worker, WorkerExit, WorkerProcess
+from hostcore_engines.ranks.rank_files import Received, files_of
 from hostcore_hookspecs.errors import HostcoreError
 
 #: The folder below that of the runs where ranks look for rank 0.

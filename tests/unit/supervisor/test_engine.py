@@ -6,7 +6,7 @@ import pytest
 
 from hostcore.errors import Errors
 from hostcore.supervisor.devices import shared_device
-from hostcore.supervisor.ranks.engine import START_VARIABLE, SUPERVISOR_VARIABLE, Engine, InvalidRanks, threads_for
+from hostcore.supervisor.engine import START_VARIABLE, SUPERVISOR_VARIABLE, Engine, InvalidRanks, threads_for
 from hostcore_hookspecs import HostcoreError
 
 TORCHRUN = {

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from hostcore.supervisor.ranks.rank_files import Received, Sender
+from hostcore_engines.ranks.rank_files import Received, Sender
 
 
 class TestTheFilesOfARankApart:

@@ -14,14 +14,14 @@ from typing import Any
 
 import attrs
 import pytest
-from actors import SECONDS, engine, greet, join, wait_for_answers
 from ports import free_ports
+from stand_ins import SECONDS, engine, greet, join, wait_for_answers
 
 from hostcore.runs.channel import Channel
+from hostcore.supervisor.engine import Engine
 from hostcore.supervisor.interrupts import Asked, Interrupts
-from hostcore.supervisor.ranks.engine import Engine
-from hostcore.supervisor.ranks.rank_agent import run_rank_agent
-from hostcore.supervisor.ranks.rendezvous import NoSharedStorage, RanksMissing, RankZeroAddress, Rendezvous, proof
+from hostcore_engines.ranks.rank_agent import run_rank_agent
+from hostcore_engines.ranks.rendezvous import NoSharedStorage, RanksMissing, RankZeroAddress, Rendezvous, proof
 from hostcore_hookspecs import HostcoreError
 
 SECRET = "a secret of this test alone"
@@ -257,7 +257,7 @@ def test_as_many_files_may_be_opened_as_there_are_ranks() -> None:
     """In a process of its own: the limit may not be lowered and raised at will."""
     script = """
 import resource
-from hostcore.supervisor.ranks.rendezvous import _allow_files
+from hostcore_engines.ranks.rendezvous import _allow_files
 _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
 resource.setrlimit(resource.RLIMIT_NOFILE, (256, 3000))
 for ranks in (10, 2000, 1000, 10_000):

@@ -1,10 +1,10 @@
 """The supervisor of a rank other than 0 that an engine has started.
 
 It opens no run and claims nothing: it starts a worker when rank 0 says so, passes on what either says, and ends when
-rank 0 says how. See :mod:`hostcore.supervisor.ranks.rendezvous` for the whole conversation.
+rank 0 says how. See :mod:`hostcore_engines.ranks.rendezvous` for the whole conversation.
 
 Where this machine does not see the run directory, it makes the worker a folder here, brings the job's inputs here, and
-sends to rank 0 what the worker writes: see :mod:`hostcore.supervisor.ranks.rank_files`.
+sends to rank 0 what the worker writes: see :mod:`hostcore_engines.ranks.rank_files`.
 """
 
 import secrets
@@ -34,12 +34,16 @@ from hostcore.runs.result import EXIT_CODES, INVALID
 from hostcore.secrets.reference import remember_secrets
 from hostcore.supervisor.abandoned import ORPHAN_SECONDS
 from hostcore.supervisor.attempt.ending import is_end
+from hostcore.supervisor.engine import ADMISSION_VARIABLE, Engine
 from hostcore.supervisor.environment import job_python
 from hostcore.supervisor.interrupts import Interrupts
 from hostcore.supervisor.plan import load_here
-from hostcore.supervisor.ranks.engine import ADMISSION_VARIABLE, Engine
-from hostcore.supervisor.ranks.rank_files import NodeFolder, Sender, files_of
-from hostcore.supervisor.ranks.rendezvous import (
+from hostcore.supervisor.remote.inputs import fetch_inputs
+from hostcore.supervisor.workers.session import TICK_SECONDS, WorkerSession
+from hostcore.supervisor.workers.spawn import WorkerExit, WorkerProcess
+from hostcore.supervisor.writable import unwritable
+from hostcore_engines.ranks.rank_files import NodeFolder, Sender, files_of
+from hostcore_engines.ranks.rendezvous import (
     FOLDER,
     JOIN_SECONDS,
     LONGEST_HELLO,
@@ -48,10 +52,6 @@ from hostcore.supervisor.ranks.rendezvous import (
     keep_alive,
     proof,
 )
-from hostcore.supervisor.remote.inputs import fetch_inputs
-from hostcore.supervisor.workers.session import TICK_SECONDS, WorkerSession
-from hostcore.supervisor.workers.spawn import WorkerExit, WorkerProcess
-from hostcore.supervisor.writable import unwritable
 from hostcore_hookspecs.errors import HostcoreError
 
 if TYPE_CHECKING:
