@@ -33,7 +33,7 @@ from hostcore.runs.contract import WorkerContract
 from hostcore.runs.documents import read_document
 from hostcore.runs.record import SCHEMA, RunRecord
 from hostcore.runs.result import INVALID, SUCCEEDED
-from hostcore.worker.checkpoints.resuming import Search, find_named, find_resume_point
+from hostcore.worker.checkpoints.resuming import ResumeSearch, find_named, find_resume_point
 from hostcore.worker.devices import available_devices, check_precision, checked_device, name_of_device, torch_version
 from hostcore.worker.feed.evaluation import EvaluationFeed
 from hostcore.worker.feed.feed import Feed
@@ -77,7 +77,7 @@ class Prepared:
     #: For ``ctx.model_handles``.
     handles: Mapping[str, str]
     #: The checkpoint that the run resumes from.
-    resume: Search
+    resume: ResumeSearch
     total_steps: int
 
     @property
@@ -212,7 +212,7 @@ def prepare(contract: WorkerContract, rank_info: RankInfo) -> Prepared:
     )
 
 
-def _find_resume_point(contract: WorkerContract, spec: JobSpec, feed: Feed, rank_info: RankInfo) -> Search:
+def _find_resume_point(contract: WorkerContract, spec: JobSpec, feed: Feed, rank_info: RankInfo) -> ResumeSearch:
     if contract.evaluate:
         return find_named(Path(contract.start_from))
     search = find_resume_point(contract, spec.run_id, feed, rank=rank_info.rank)

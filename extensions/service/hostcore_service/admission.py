@@ -40,7 +40,7 @@ _TERMINAL: Final = to_plain(DeliveryUse(use=f"{BUILTIN}terminal"))
 
 @attrs.frozen(kw_only=True)
 class Origin:
-    """Where a job came from."""
+    """Origin of a submitted job."""
 
     principal: Principal
     #: ``jobs`` or ``train``.
@@ -52,7 +52,7 @@ class Origin:
 
     @property
     def request_sha256(self) -> str:
-        """Tells this request from another with the same key."""
+        """SHA-256 that distinguishes requests with the same idempotency key."""
         return hashlib.sha256(self.route.encode() + b"\0" + self.body).hexdigest()
 
 
@@ -76,10 +76,10 @@ class Admission:
         return cls(settings=settings, jobs=jobs, discovered=discovered, policies=policies)
 
     def plan(self, document: Mapping[str, Any], principal: Principal) -> RunPlan:
-        """What a document asks for.
+        """Return the plan of a submitted document, checked, authorized, and dry-run by its launcher.
 
         :raises HostcoreError: Everything that is wrong with it, not allowed in it, or denied.
-        :raises SQLAlchemyError: The database is gone, which is said before anything is said of the job.
+        :raises SQLAlchemyError: The database is gone; raised before the job is checked.
         """
         self.jobs.require_there()
         operator = self.settings.operator
@@ -92,7 +92,7 @@ class Admission:
         plan = make_plan(document, runs=self.settings.runs, job_dir=run_dir, load=False, discovered=self.discovered)
         asked = policies_of(operator, plan) if plan.spec.policies else self.policies
         authorize(plan, principal, over_http=True, policies=asked)
-        dry_run(plan)  # what its launcher refuses is told now, and not when the run_id is spent
+        dry_run(plan)  # a launcher's refusal is reported now, before the run_id is spent
         return plan
 
     def submit(self, document: Mapping[str, Any], origin: Origin, *, name: str | None = None) -> tuple[StoredJob, bool]:
@@ -170,7 +170,7 @@ class Admission:
         return _same_request(earlier, origin) if earlier is not None else None
 
     def _free_name(self, run_id: str) -> str:
-        """Two run ids may differ in what engines do not tell apart."""
+        """Return a name for a new job; run ids that engines see as the same name get a suffix."""
         name = engine_name(run_id)
         if self.jobs.by_name(name) is None or self.jobs.get(run_id) is not None:
             return name

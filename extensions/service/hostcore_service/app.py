@@ -58,7 +58,7 @@ def make_app(settings: Settings, opened: Service | None = None, *, most: int = c
         lifespan=lifespan,
         docs_url=None,  # these pages load their scripts from elsewhere
         redoc_url=None,
-        redirect_slashes=False,  # to where the header Host says
+        redirect_slashes=False,  # to an address taken from the header Host
     )
     app.state.settings = settings
     hide_places(settings)

@@ -1,4 +1,4 @@
-r"""``python -m hostcore_service.container``: what a container of the image starts.
+r"""``python -m hostcore_service.container``: the command of the image's containers.
 
 ================================ =====================================================================================
 a command is given               ``docker run IMAGE run job.json``: the arguments of the ``hostcore`` command
@@ -29,8 +29,8 @@ variable                      flag                        field
 ``CHECKPOINTS_URI``, …
 ============================= =========================== ============================================================
 
-Ranks that torchrun has started (``LOCAL_RANK`` is set) are adopted. With ``NUM_NODES`` above 1, or ``PET_NNODES``,
-torchrun is started: ``RANK`` is the number of this machine, and ``MASTER_ADDR`` and ``MASTER_PORT`` say where they
+torchrun is started: ``RANK`` is the number of this machine, and ``MASTER_ADDR`` and ``MASTER_PORT`` are their
+meeting point, as Kubeflow's operators set them. On one machine there is a rank for each of ``GPUS_PER_NODE``.
 meet, as Kubeflow's operators set them. On one machine there is a rank for each of ``GPUS_PER_NODE``.
 """
 
@@ -56,7 +56,7 @@ from hostcore_service.train.mapping import MappedJob, to_job
 from hostcore_service.train.request import TrainingJobRequest, read_request
 from hostcore_service.train.trainers import Trainers
 
-#: The field, and the variable that says it, of each flag.
+#: The field of each flag, and the variable with the same meaning.
 _FLAGS: Final = {
     "--framework": ("framework", "FRAMEWORK"),
     "--model-id": ("model_id", "MODEL_ID"),
@@ -78,7 +78,7 @@ class Described:
     """A job, and what has described it."""
 
     job: MappedJob
-    #: Variables and flags, by the place in the request that they say.
+    #: Variables and flags, by the place in the request that they set.
     sources: Mapping[str, str]
 
     def as_said(self, error: HostcoreError) -> HostcoreError:
@@ -87,14 +87,14 @@ class Described:
         for one in all_errors(error):
             place = one.pointer
             [said] = self.job.as_said(one)
-            if place and not said.pointer:  # nothing that was said has put it there
+            if place and not said.pointer:  # the pointer is at nothing from the request
                 said.pointer = place
             errors.append(_named(said, {**self.sources, "/devices": "GPUS_PER_NODE"}))
         return Errors(errors)
 
 
 def described_job(arguments: Sequence[str], environment: Mapping[str, str]) -> Described:
-    """What variables and flags describe.
+    """Return the job that variables and flags describe.
 
     :raises HostcoreError: Everything that is missing or wrong, by the names of variables and flags.
     """
@@ -140,7 +140,7 @@ def _named(error: HostcoreError, sources: Mapping[str, str]) -> HostcoreError:
 
 
 def _flags(arguments: Sequence[str]) -> tuple[dict[str, str], dict[str, Any], dict[str, str]]:
-    """The values of flags that say a field; what all others say, and where in the request they say it."""
+    """Return the values of known flags, the extra arguments, and the flag behind each place in the request."""
     known: dict[str, str] = {}
     extra_args: dict[str, Any] = {}
     sources: dict[str, str] = {}
@@ -264,7 +264,7 @@ def main() -> NoReturn:
     if os.environ.get("WORKER_MODE") and not arguments:
         entrypoint.main()
     try:
-        described = described_job(arguments, os.environ)  # what is wrong is told before any rank is started
+        described = described_job(arguments, os.environ)  # errors are reported before any rank is started
         command = torchrun(arguments, os.environ)
     except HostcoreError as error:
         fail(error, as_json=False)

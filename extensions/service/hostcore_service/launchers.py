@@ -1,4 +1,4 @@
-"""The launchers of a service: the operator's, with the operator's settings, whatever a job or its row says."""
+"""The launchers of a service: the operator's, with the operator's settings, never those of a job or its row."""
 
 import logging
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ LOG: Final = logging.getLogger("hostcore_service")
 def launcher_use(asked: Any, operator: OperatorFile) -> dict[str, Any]:
     """The key ``launcher`` of a job: one of the operator's, with the operator's settings.
 
-    :param asked: What the job says: a name, or an object with one; None for the default.
+    :param asked: Value of the job: a name, or an object with one; None for the default.
     :raises Errors: When there is no such launcher, or the job has settings for it.
     """
     default = operator.launcher
@@ -52,9 +52,9 @@ def operators_launcher(name: str | None, operator: OperatorFile, discovered: Dis
 
 
 def warn_of_shared_database(settings: Settings, discovered: Discovered) -> None:
-    """Say so if the database is a file that is shared with where jobs run: what it says, the service believes.
+    """Log a warning if the database is a file in a folder shared with jobs: the service trusts its contents.
 
-    Those of the launcher ``local`` are processes of this machine and of this user, from which nothing is kept.
+    Jobs of the launcher ``local`` are processes of this machine and of this user, from which nothing is kept.
 
     :raises HostcoreError: When one of the operator's launchers cannot be loaded.
     """

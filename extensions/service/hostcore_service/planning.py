@@ -20,7 +20,7 @@ _WRITTEN: Final = ("config", "control", "logs", "attempts")
 
 
 def directory_of(job: StoredJob, settings: Settings) -> RunDirectory:
-    """Where the run of a job lies."""
+    """Return the run directory of a job."""
     return RunDirectory(settings.runs / job.run_id)
 
 

@@ -49,7 +49,7 @@ class Plugin(BaseModel):
     version: str | None = Field(examples=["0.1.0"])
     conflict: bool = Field(description="Whether another distribution has one of the same kind and name.")
     conformance: dict[str, Any] | None = Field(
-        description="What its conformance report says; null if it ships none.", examples=[None]
+        description="Result of its conformance report; null if it ships none.", examples=[None]
     )
 
 
@@ -62,7 +62,7 @@ class Broken(BaseModel):
 
 
 class Plugins(BaseModel):
-    """What `hostcore plugins --json` prints."""
+    """Installed plugins, as `hostcore plugins --json` prints them."""
 
     plugins: list[Plugin]
     broken: list[Broken]
@@ -75,8 +75,8 @@ class Plugins(BaseModel):
     summary="List the plugins that jobs can name",
 )
 def list_plugins(service: Annotated[Service, Depends(the_service)]) -> Plugins:
-    """What was installed when the service started. Reads metadata alone: no plugin is imported.
+    """List the plugins that were installed when the service started. Reads metadata alone: no plugin is imported.
 
-    Which of them jobs may name is the operator's to say, and told when a job names another.
+    The operator decides which plugins jobs may name; a job that names another is refused with that error.
     """
     return Plugins.model_validate(service.plugins)

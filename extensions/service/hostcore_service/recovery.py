@@ -34,8 +34,8 @@ _OF_CONTENT: Final = (AttributeError, OSError, OverflowError, TypeError, ValueEr
 
 
 @attrs.frozen(kw_only=True)
-class Recorded:
-    """What ``launch.json`` has of a job's row; see :mod:`.store.tables`."""
+class RecordedJob:
+    """Fields of a job's row that ``launch.json`` keeps; see :mod:`.store.tables`."""
 
     job: Mapping[str, Any]
     name: str
@@ -49,8 +49,8 @@ class Recorded:
 
 
 def record_of(job: StoredJob) -> Mapping[str, Any]:
-    """What is noted of a job in its run directory."""
-    return {field.name: getattr(job, field.name) for field in attrs.fields(Recorded)}
+    """Return the fields of a job to keep in its run directory."""
+    return {field.name: getattr(job, field.name) for field in attrs.fields(RecordedJob)}
 
 
 def recover(admission: Admission) -> list[str]:
@@ -88,12 +88,12 @@ def _directories(runs: Path, known: set[str]) -> Iterator[RunDirectory]:
 def _job_of(directory: RunDirectory, admission: Admission) -> StoredJob | None:
     """The job of a run that a service has launched; None for any other run.
 
-    :raises CorruptDocument, UnreadableDocument: What the directory says cannot be read.
+    :raises CorruptDocument, UnreadableDocument: A document of the directory cannot be read.
     """
     launch = Launch.read(directory.launch)
     if launch is None or launch.recorded is None:
         return None
-    recorded = construct(Recorded, launch.recorded, file=directory.launch)
+    recorded = construct(RecordedJob, launch.recorded, file=directory.launch)
     document = recorded.job
     if not isinstance(document, Mapping) or document.get("run_id") != directory.run_id:
         raise CorruptDocument("what was recorded of the job is of another run", file=str(directory.launch))
@@ -118,7 +118,7 @@ def _job_of(directory: RunDirectory, admission: Admission) -> StoredJob | None:
 
 
 def _used(directory: RunDirectory, attempt: int) -> tuple[Used, ...] | None:
-    """What a run used; None if its record does not say it."""
+    """Return the uses that a run's record lists; None if it has none."""
     try:
         return kept(used_by(RunRecord.read(directory.record), attempt=attempt, file=directory.record)) or None
     except (FileNotFoundError, CorruptDocument, UnreadableDocument):

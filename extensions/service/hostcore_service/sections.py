@@ -1,7 +1,7 @@
-"""What other distributions add to the service: routes below ``/v1/<name>``, and a page for people at ``#/<name>``.
+"""Sections that other distributions add: routes below ``/v1/<name>``, and a page for people at ``#/<name>``.
 
-Each is an entry point in the group ``hostcore.service_sections``. The service knows none of them by name; one that
-cannot be used is left out, and the log says why.
+Each is an entry point in the group ``hostcore.service_sections``. The service knows none of them by name; a broken
+section is left out, and the log has the reason.
 """
 
 import logging

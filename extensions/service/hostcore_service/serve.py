@@ -22,8 +22,8 @@ from hostcore.cli.server_option import VARIABLE
 def serve_command(host: str, port: int, *, insecure_no_auth: bool, log_level: str) -> None:
     """Take jobs over HTTP, and have launchers run them.
 
-    Needs TRAINER_API_TOKEN, which every request has to bring. HOSTCORE_CONFIG names the operator's file: what jobs may
-    say, which launcher runs them, which policies are asked. HOSTCORE_RUNS_DIR is the folder of the runs. Jobs go on
+    Needs TRAINER_API_TOKEN, which every request has to bring. HOSTCORE_CONFIG names the operator's file: the limits of
+    jobs, their launcher, and the policies. HOSTCORE_RUNS_DIR is the folder of the runs. Jobs keep running
     while the service is down, and it finds them again.
     """
     os.environ.pop(VARIABLE, None)  # what it launches is run where it is launched

@@ -1,4 +1,4 @@
-"""The process of ``hostcore serve``: uvicorn, and what it says when it starts."""
+"""The process of ``hostcore serve``: uvicorn, start-up messages, and logging."""
 
 import asyncio
 import logging
@@ -31,7 +31,7 @@ _ANSWER_SECONDS: Final = 4
 
 
 def serve(*, host: str, port: int, insecure_no_auth: bool, log_level: str) -> int:
-    """Answer requests until the process is told to end.
+    """Answer requests until the process receives a signal to end.
 
     :param port: 0: a free one, which is printed.
     :return: The exit code.
@@ -75,7 +75,7 @@ def _work_in_an_empty_folder(settings: Settings) -> None:
 
 
 class _Server(uvicorn.Server):
-    """Waits for what is being answered when it is told to end, but not for streams, which have no end of their own."""
+    """Server whose shutdown waits for open responses, but not for streams, which have no end of their own."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         asyncio.get_running_loop().set_exception_handler(quiet_about_full_tables())
@@ -103,7 +103,7 @@ def _log_to_stderr(level: str) -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(_Scrubbed("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=level.upper(), handlers=[handler])
-    logging.getLogger("alembic").setLevel(logging.WARNING)  # it tells of every start that there was nothing to do
+    logging.getLogger("alembic").setLevel(logging.WARNING)  # it logs at every start that there was nothing to do
 
 
 def _listen(host: str, port: int) -> socket.socket:

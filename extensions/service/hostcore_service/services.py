@@ -1,4 +1,4 @@
-"""What the routes work with: one of each for the whole process."""
+"""Objects that the routes use: one of each for the whole process."""
 
 from functools import cached_property
 from typing import Any
@@ -36,7 +36,7 @@ class Service:
 
     @cached_property
     def plugins(self) -> dict[str, Any]:
-        """What is installed, as ``hostcore plugins --json`` prints it."""
+        """Installed plugins, as ``hostcore plugins --json`` prints them."""
         return plugins_document(self.discovered)
 
     @classmethod

@@ -1,4 +1,4 @@
-"""What the service runs with: its environment, the operator's file, and the command line."""
+"""Settings of the service: its environment, the operator's file, and the command line."""
 
 import os
 from collections.abc import Mapping
@@ -47,11 +47,11 @@ class Settings:
 def read_settings(
     *, host: str, insecure_no_auth: bool = False, environment: Mapping[str, str] = os.environ
 ) -> Settings:
-    """What the service is to run with.
+    """Read the settings of the service.
 
     :param host: The address it is to listen on.
     :param insecure_no_auth: Whether ``--insecure-no-auth`` is given: it may run without a token.
-    :raises HostcoreError: When that cannot be, or the operator's file is wrong.
+    :raises HostcoreError: When they contradict each other, or the operator's file is wrong.
     """
     token = environment.get(TOKEN_VARIABLE) or None
     if token is None and not insecure_no_auth:
@@ -61,7 +61,7 @@ def read_settings(
         )
     if token is not None and insecure_no_auth:
         raise InvalidService(
-            f"{TOKEN_VARIABLE} is set, and --insecure-no-auth says that there is none", hint="remove one of them"
+            f"{TOKEN_VARIABLE} is set, which contradicts --insecure-no-auth", hint="remove one of them"
         )
     if token is None and host not in LOOPBACK:
         raise InvalidService(

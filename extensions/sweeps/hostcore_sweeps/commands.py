@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hostcore_sweeps.status import SweepStatus
 
 _SAMPLED = 5
-#: How the names of sweep files end: of one that is missing, this is told, and of a missing sweep that.
+#: Suffixes of sweep files: a missing path with one of them is reported as a file, else as a sweep.
 _FILES = (".json", ".yaml", ".yml", ".toml")
 
 
@@ -42,7 +42,7 @@ class _SweepGroup(click.Group):
 
 
 def _is_there(name: str) -> bool:
-    """Whether a name is that of a file or of a sweep."""
+    """Return whether a name is that of a file or of a sweep."""
     from hostcore_sweeps.folder import sweeps_dir
 
     return Path(name).exists() or (sweeps_dir() / name).exists()
@@ -80,10 +80,10 @@ def run_command(
     as_json: bool,
     verbose: bool,  # noqa: ARG001 - reports_errors reads it
 ) -> None:
-    """Begin the sweep in FILE (JSON, YAML or TOML), or go on with it, or with SWEEP, and show it to its end.
+    """Begin the sweep in FILE (JSON, YAML or TOML), or resume it, or SWEEP, and show it to its end.
 
-    SWEEP is the id of a sweep or its folder. Whatever has become of the process that drove it, it goes on where it was:
-    runs that live are watched, those that were killed go on from their checkpoints, none is run twice.
+    SWEEP is the id of a sweep or its folder. However the process that drove it ended, it is resumed where it was:
+    runs that live are watched, those that were killed continue from their checkpoints, none is run twice.
 
     The first Ctrl-C, SIGTERM, or `hostcore sweep cancel` pauses all trials, each with a checkpoint; a second Ctrl-C
     kills them. Exits 0 when no trial is left to run and one is complete, 1 when none is, 2 when the sweep is invalid,
@@ -123,7 +123,7 @@ def run_command(
 
 
 def _is_given(name: str) -> bool:
-    """Whether a parameter stands on the command line: what a variable or a default says holds for new sweeps alone."""
+    """Return whether a parameter is on the command line: variables and defaults count for new sweeps alone."""
     return click.get_current_context().get_parameter_source(name) is ParameterSource.COMMANDLINE
 
 
@@ -132,10 +132,10 @@ def _print_samples(sweep: "Sweep", *, as_json: bool) -> None:
     from hostcore.job.load import load_job
     from hostcore_hookspecs.errors import HostcoreError
     from hostcore_sweeps.display import short_names, shown
-    from hostcore_sweeps.search import Search
+    from hostcore_sweeps.search import TrialSearch
     from hostcore_sweeps.trials import Trial
 
-    search, trials = Search(sweep, parallel=_SAMPLED), list[Trial]()
+    search, trials = TrialSearch(sweep, parallel=_SAMPLED), list[Trial]()
     for number in range(min(_SAMPLED, sweep.most_trials)):
         trial = search.sample(number, trials) if search.seen_by(number) == 0 else None
         if trial is None:
@@ -212,7 +212,7 @@ def status_command(sweep: str, *, as_json: bool) -> None:
 @json_option
 @reports_errors
 def cancel_command(sweep: str, *, reason: str, as_json: bool) -> None:
-    """Stop SWEEP. Trials that run write a checkpoint and end; `hostcore sweep run SWEEP` goes on where each was."""
+    """Stop SWEEP. Trials that run write a checkpoint and end; `hostcore sweep run SWEEP` resumes each where it was."""
     from hostcore_sweeps.driving import stop
     from hostcore_sweeps.folder import find_sweep
     from hostcore_sweeps.status import read_status

@@ -1,4 +1,4 @@
-"""What a shell offers for the argument SWEEP of commands."""
+"""Shell completion of the argument SWEEP of commands."""
 
 import re
 from typing import Final

@@ -36,7 +36,7 @@ _COLOURS: Final[Mapping[RowState, str]] = {
 
 
 def short_names(pointers: Sequence[str]) -> dict[str, str]:
-    """What the columns of parameters are called: the last key of each pointer, if no two have the same."""
+    """Return the column names of parameters: the last key of each pointer, if no two have the same."""
     last = [pointer.rpartition("/")[2] for pointer in pointers]
     return {pointer: name if last.count(name) == 1 else pointer for pointer, name in zip(pointers, last, strict=True)}
 
@@ -73,7 +73,7 @@ def summary(status: SweepStatus) -> str:
 
 
 def failures(status: SweepStatus) -> list[str]:
-    """Why trials have failed, those of one reason in a line; the reason of most trials first."""
+    """Return a line per reason for failed trials, the reason of most trials first."""
     numbers: dict[str, list[int]] = {}
     for row in status.trials:
         if row.state == "failed":
@@ -97,12 +97,12 @@ class Screen(Protocol):
     def __exit__(self, *_: object) -> None: ...
 
     def show(self, ask: Callable[[], SweepStatus]) -> None:
-        """Show how it is doing, which asking tells. Called several times a second."""
+        """Show the status that ``ask`` returns. Called several times a second."""
 
 
 def screen_on(stream: TextIO) -> Screen:
-    """What shows a sweep on standard error: lines, unless a terminal can draw over what it has drawn."""
-    return LiveTable() if stream.isatty() and os.environ.get("TERM", "") not in ("", "dumb") else Lines()
+    """Return the display of a sweep on a stream: lines, unless a terminal can redraw a table."""
+    return LiveTable() if stream.isatty() and os.environ.get("TERM", "") not in ("", "dumb") else LineScreen()
 
 
 class LiveTable:
@@ -134,7 +134,7 @@ def _picture(status: SweepStatus, *, width: int) -> Group:
 
 
 def _table(status: SweepStatus, *, width: int) -> Table:
-    """The trials, with as many of the parameters as there is room for: values that are cut say nothing."""
+    """Return the table of trials, with as many of the parameters as there is room for: cut values are useless."""
     newest = sorted(status.trials, key=lambda row: (row.is_over, -row.number))[:_MOST_ROWS]
     numbers = {*(row.number for row in newest), *status.best[:1]}
     rows = [row for row in status.trials if row.number in numbers]
@@ -152,7 +152,7 @@ def _table(status: SweepStatus, *, width: int) -> Table:
 
 
 def _fitting(lines: Sequence[Sequence[str]], *, width: int, least: int) -> int:
-    """How many columns have room, and that of a sign for the others."""
+    """Return the number of columns that have room, with a sign for the others."""
     widths = [max(map(cell_len, column)) + _GAP for column in zip(*lines, strict=True)]
     if sum(widths) - _GAP <= width:
         return len(widths)
@@ -160,24 +160,24 @@ def _fitting(lines: Sequence[Sequence[str]], *, width: int, least: int) -> int:
 
 
 def _stopping(status: SweepStatus) -> str | None:
-    """What is told while trials are being paused; None at other times."""
+    """Return the notice while trials are being paused; None at other times."""
     if status.state != "running" or not status.reason:
         return None
     return f"stopping: {status.reason}; each trial writes a checkpoint and ends. A second Ctrl-C kills them"
 
 
-class Lines:
+class LineScreen:
     """Prints a line, on standard error, for each trial that was started or has ended. What is new at its exit, too."""
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._due = 0.0
         self._ask: Callable[[], SweepStatus] | None = None
-        #: By trial: what was told of it; None before the first look.
+        #: By trial: the reported state; None before the first poll.
         self._told: dict[int, tuple[str, int]] | None = None
         self._is_stopping = False
 
-    def __enter__(self) -> "Lines":
+    def __enter__(self) -> "LineScreen":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -196,7 +196,7 @@ class Lines:
         if (stopping := _stopping(status)) and not self._is_stopping:
             self._is_stopping = True
             echo(stopping, err=True)
-        if self._told is None:  # what an earlier driver has told
+        if self._told is None:  # reported by an earlier driver
             self._told = {row.number: (row.state, row.starts) for row in status.trials if row.is_over}
         for row in status.trials:
             about = (row.state, row.starts)

@@ -1,4 +1,4 @@
-"""The driver of a sweep: looks at the runs of its trials, decides, starts and cancels, until nothing is left to do.
+"""The driver of a sweep: polls the runs of its trials, decides, starts and cancels, until nothing is left to do.
 
 ::
 
@@ -6,9 +6,9 @@
     until nothing is left to do, or it is asked to stop:
         read what runs have reported                            ▸ trial_reported
         decide what can be decided about pruning                ▸ prune_decided, then cancel
-        see which runs have ended                               ▸ trial_ended; or go on with those that were killed
+        see which runs have ended                               ▸ trial_ended; or resume those that were killed
         sample and start trials, as many as may run             ▸ trial_sampled, trial_started
-    asked to stop: cancel what runs, each with a checkpoint; the next driver goes on with it
+    asked to stop: cancel what runs, each with a checkpoint; the next driver resumes it
 
 A decision is recorded before it is carried out, and all that is carried out may be done again. So a driver that finds
 records and runs of another, whenever that was killed, does what that would have done.
@@ -45,11 +45,11 @@ from hostcore_sweeps.records import (
     TrialStarted,
     read_records,
 )
-from hostcore_sweeps.search import Search
+from hostcore_sweeps.search import TrialSearch
 from hostcore_sweeps.spec import LimitsSpec, Sweep
 from hostcore_sweeps.status import SweepStatus, SweepTable, TrialRow, most_trials
 from hostcore_sweeps.trial_runs import PAUSED, Refusal, RunEnd, TrialRuns, job_of, may_pass
-from hostcore_sweeps.trials import Journal, Trial
+from hostcore_sweeps.trials import OptunaJournal, Trial
 
 _TICK_SECONDS: Final = 0.2
 #: A run that found its devices held, or its engine away, is started again after so long.
@@ -64,13 +64,13 @@ _NEVER_REPORTED: Final = "was never reported"
 #: What metrics that are meant to be the same may differ in: ``val_loss`` and ``val/loss``.
 _OTHERS: Final = re.compile(r"[^a-z0-9]")
 
-#: Is given what tells the status, which it need not ask.
+#: Called with a function that returns the status, and need not call it.
 Show = Callable[[Callable[[], SweepStatus]], None]
 
 
 @attrs.frozen(kw_only=True)
 class DriveEnd:
-    """Why a driver has ended."""
+    """End of a driver."""
 
     #: ``finished``: nothing is left to do. ``stopped``: it was asked to. ``limit``: of hours, steps or failures.
     status: Literal["finished", "stopped", "limit"]
@@ -110,8 +110,8 @@ class Driver:
         for time_ms, record in read_records(folder.records):
             self._table.take(time_ms, record)
         self._trials = [_trial(row) for row in self._table.status().trials]
-        self._search = Search(sweep, parallel=self._limits.parallel)
-        self._journal = Journal(folder.journal, sweep)
+        self._search = TrialSearch(sweep, parallel=self._limits.parallel)
+        self._journal = OptunaJournal(folder.journal, sweep)
         self._journal.update(self._trials)
         #: Trials whose run was started by this driver, or found alive.
         self._running: set[int] = set()
@@ -202,7 +202,7 @@ class Driver:
         for reported in self._runs.reports(trial.number):
             known = trial.reports.get(reported.step, {})
             added = {name: value for name, value in reported.values.items() if name not in known}
-            # A run that goes on from a checkpoint reports again what it had reported after it.
+            # A run that is resumed from a checkpoint reports again what it had reported after it.
             if added and reported.step >= trial.last_step and trial.pruned_at is None:
                 trial.reports[reported.step] = {**known, **added}
                 self._vain.pop(trial.number, None)
@@ -253,7 +253,7 @@ class Driver:
             self._running.discard(number)
 
     def _is_waited_for(self, trial: Trial, refusal: Refusal) -> bool:
-        """Whether it is started again later. An engine that has run nothing for this sweep is not asked forever."""
+        """Return whether the trial is started again later; an engine that has run nothing yet gets few tries."""
         if refusal.cause == "outage" and not any(one.reports for one in self._trials):
             self._vain[trial.number] = self._vain.get(trial.number, 0) + 1
             return self._vain[trial.number] <= self._limits.resumes
@@ -310,9 +310,9 @@ class Driver:
         self._runs.start(trial.number)
 
     def _resume(self, trial: Trial) -> str | None:
-        """What the run of a trial goes on from, or begins from; None: what the job says."""
+        """Return the checkpoint that a trial's run begins or resumes from; None: as in the job."""
         if self._runs.state(trial.number) != "absent":
-            return "auto"  # it goes on, whatever it has begun from
+            return "auto"  # it is resumed, whatever it has begun from
         return None if trial.parent is None else self._runs.last_checkpoint(trial.parent)
 
     def _close(self) -> None:
@@ -402,7 +402,7 @@ class Driver:
             self._go_on(trial, may_start=True)
 
     def _may_sample(self) -> bool:
-        """Whether all is known that the next trial is sampled from, and there is to be one."""
+        """Return whether everything that the next trial depends on is known, and there is to be one."""
         number = len(self._trials)
         seen = self._search.seen_by(number)
         if self._limits.steps is not None:
@@ -444,7 +444,7 @@ class Driver:
         return sum(trial.ended.step for trial in seen if trial.ended is not None)
 
     def _why_end(self) -> DriveEnd | None:
-        """Why there is nothing left to do now; None if something is."""
+        """Return the end of the driver if nothing is left to do now; None if something is."""
         asked = self._interrupts.first
         if asked is not None:
             return DriveEnd(status="stopped", reason=asked.reason, exit_code=EXIT_CODES[asked.status])

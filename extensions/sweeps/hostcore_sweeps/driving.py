@@ -17,7 +17,7 @@ from hostcore_sweeps.display import Screen, screen_on
 from hostcore_sweeps.driver import DriveEnd, Driver
 from hostcore_sweeps.folder import SweepFolder, TrialPlace
 from hostcore_sweeps.records import RecordLog, SweepBusy
-from hostcore_sweeps.search import Search
+from hostcore_sweeps.search import TrialSearch
 from hostcore_sweeps.spec import Sweep
 from hostcore_sweeps.status import read_status
 from hostcore_sweeps.trial_runs import PAUSED, LocalStarts, ServiceStarts, TrialRuns
@@ -61,7 +61,7 @@ def check_first(sweep: Sweep, place: TrialPlace) -> None:
 
     :raises HostcoreError: Everything that is wrong with it.
     """
-    first = Search(sweep, parallel=1).sample(0, [])
+    first = TrialSearch(sweep, parallel=1).sample(0, [])
     if first is None or place.server:
         return
     job = sweep.job_of(0, first.values)
@@ -93,9 +93,9 @@ def stop(folder: SweepFolder, reason: str) -> None:
 
 
 def _records_after(folder: SweepFolder, reason: str) -> RecordLog:
-    """The records of a sweep, once its driver, if it has one, has stopped and let go of them.
+    """Open the records of a sweep, once its driver, if it has one, has stopped and released them.
 
-    Whether one lives is told by its hold on them: of a driver of another machine nothing else is known, and one that
+    A living driver is known by its lock on them: of a driver of another machine nothing else is known, and one that
     has just begun has recorded nothing yet.
     """
     while True:

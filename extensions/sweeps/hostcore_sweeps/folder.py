@@ -1,4 +1,4 @@
-"""Where everything of a sweep lies, and what other commands tell its driver.
+"""The folder of a sweep, and requests of other commands to its driver.
 
 ::
 
@@ -54,7 +54,7 @@ class SweepUnwritable(HostcoreError):
 
 @contextmanager
 def file_errors(path: Path) -> Iterator[None]:
-    """What the system says about a folder of a sweep while it is entered becomes a :class:`SweepUnwritable`.
+    """Convert the system's errors about a folder of a sweep into :class:`SweepUnwritable`.
 
     :param path: The folder, or what is written in it.
     """
@@ -77,7 +77,7 @@ def sweeps_dir() -> Path:
 
 
 @attrs.frozen(kw_only=True)
-class StopRequest:
+class DriverStopRequest:
     """The wish that the driver stops: trials write a checkpoint and are paused."""
 
     reason: str
@@ -87,7 +87,7 @@ class StopRequest:
 
 @attrs.frozen(kw_only=True)
 class TrialPlace:
-    """Where the runs of trials are."""
+    """Place of the trials' runs."""
 
     #: The folder of all runs of this machine; absolute.
     runs: Path
@@ -114,7 +114,7 @@ class SweepFolder:
 
     @property
     def records(self) -> Path:
-        """What was decided and what has happened."""
+        """File of decisions and events."""
         return self.path / "records.jsonl"
 
     @property
@@ -136,7 +136,7 @@ class SweepFolder:
         return self.path / "logs" / f"{number:04d}.json"
 
     def output(self, number: int) -> Path:
-        """What else it has printed."""
+        """Return the path of a trial's other output."""
         return self.path / "logs" / f"{number:04d}.log"
 
     def make(self, sweep: Sweep, place: TrialPlace) -> None:
@@ -222,7 +222,7 @@ class SweepFolder:
             ) from None
         runs, server = document.pop("runs", None), document.pop("server", None)
         if not isinstance(runs, str):
-            raise CorruptDocument("not a sweep: it does not say where its runs are", file=str(self.sweep))
+            raise CorruptDocument("not a sweep: it has no place of its runs", file=str(self.sweep))
         place = TrialPlace(runs=Path(runs), server=server)
         return load_sweep(document), place
 
@@ -243,9 +243,9 @@ class SweepFolder:
 
     def request_stop(self, reason: str) -> None:
         """Ask the driver to stop."""
-        self.write(self.stop, attrs.asdict(StopRequest(reason=reason, requested_ms=now_ms())))
+        self.write(self.stop, attrs.asdict(DriverStopRequest(reason=reason, requested_ms=now_ms())))
 
-    def read_stop(self) -> StopRequest | None:
+    def read_stop(self) -> DriverStopRequest | None:
         """The wish that the driver stops; None if there is none."""
         try:
             found: dict[str, Any] = read_document(self.stop)
@@ -254,7 +254,7 @@ class SweepFolder:
         except (CorruptDocument, UnreadableDocument):
             found = {}
         reason, requested_ms = found.get("reason"), found.get("requested_ms")
-        return StopRequest(
+        return DriverStopRequest(
             reason=str(reason or "the sweep was stopped"),
             requested_ms=requested_ms if isinstance(requested_ms, int) else now_ms(),
         )
@@ -291,5 +291,5 @@ def find_sweep(name: str) -> SweepFolder:
     there = sorted(one.parent.name for one in sweeps_dir().glob("*/sweep.json"))
     known = f"there are {', '.join(there)}" if there else f"there is none in {sweeps_dir()}"
     raise UnknownSweep(
-        f"there is no sweep {name!r}", file=str(path), hint=f"{known}; {SWEEPS_DIR_VARIABLE} says where sweeps are"
+        f"there is no sweep {name!r}", file=str(path), hint=f"{known}; {SWEEPS_DIR_VARIABLE} sets the folder of sweeps"
     )

@@ -17,7 +17,7 @@ from hostcore_sweeps.status import SweepStatus, TrialRow, job_of_trial, read_sta
 
 @attrs.frozen(repr=False)
 class SweepResult:
-    """What has become of a sweep. A notebook shows its best trials and its history."""
+    """Result of a sweep. A notebook shows its best trials and its history."""
 
     status: SweepStatus
 
@@ -38,7 +38,7 @@ class SweepResult:
 
     @property
     def importance(self) -> Mapping[str, float]:
-        """How much each parameter matters for the (first) objective, by JSON pointer; empty while that is not known."""
+        """Importance of each parameter for the (first) objective, by JSON pointer; empty while that is not known."""
         from hostcore_sweeps.report.importance import importance
 
         return importance(self.status, self.status.objectives[0]).shares
@@ -47,7 +47,7 @@ class SweepResult:
         return f"<{summary(self.status)}>"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
+        """Return the HTML that a notebook shows."""
         from hostcore_sweeps.report.page import write_part
 
         return write_part(self.status)
@@ -61,9 +61,9 @@ def sweep(
     sweep_dir: str | Path | None = None,
     server: str | None = None,
 ) -> SweepResult:
-    """Run a sweep to its end, or go on with it. Its trials are processes of their own, as with ``hostcore sweep``.
+    """Run a sweep to its end, or resume it. Its trials are processes of their own, as with ``hostcore sweep``.
 
-    An interrupt (of the kernel, or Ctrl-C) pauses the trials, each with a checkpoint; the same call goes on.
+    An interrupt (of the kernel, or Ctrl-C) pauses the trials, each with a checkpoint; the same call resumes them.
 
     :param sweep: The path of a sweep file, or the sweep itself.
     :param on_change: Called with the status, in this thread, when a trial has come further; lines on standard error if

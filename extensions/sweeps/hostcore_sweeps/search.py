@@ -1,4 +1,4 @@
-"""What a sweep decides: the values of its next trial, and which trials end early. Optuna decides; this says on what.
+"""Decisions of a sweep: the values of its next trial, and the trials that end early. Optuna decides, on these inputs.
 
 Every decision is a function of the seed, the number of the trial, and the values of trials with smaller numbers. When
 something happened plays no part in it, so a sweep that was killed and one that was not decide the same:
@@ -46,7 +46,7 @@ _ANEW: Final = 0.25
 _QUANTILE: Final = 4
 
 
-class Search:
+class TrialSearch:
     """The decisions of one sweep. It remembers what it has decided about pruning, and decides each step once.
 
     :param parallel: Trials that run at the same time: how far sampling lags behind.
@@ -73,11 +73,11 @@ class Search:
 
     @property
     def looks_back(self) -> bool:
-        """Whether sampling depends on the results of other trials."""
+        """True if sampling depends on the results of other trials."""
         return self._sweep.spec.sampler.use in ("tpe", "cmaes")
 
     def seen_by(self, number: int) -> int:
-        """How many trials have to have ended, from the first on, before the trial is sampled."""
+        """Return how many trials have to have ended, from the first on, before a trial is sampled."""
         population = self._sweep.spec.sampler.population
         if population:
             return number // population * population
@@ -141,7 +141,7 @@ class Search:
         return next((step for step, values in trial.counted().items() if step > decided and metric in values), None)
 
     def is_ready(self, trial: Trial, step: int, trials: Sequence[Trial]) -> bool:
-        """Whether all is known that the decision about a step is made from."""
+        """Return whether everything that the decision about a step depends on is known."""
         return all(self._settled(before) >= step for before in trials[self._all_settled : trial.number])
 
     def unsettled(self, trials: Sequence[Trial]) -> Sequence[Trial]:
@@ -157,7 +157,7 @@ class Search:
         return math.inf if trial.is_silent or trial.pruned_at is not None else self._decided.get(trial.number, -1)
 
     def decide(self, trial: Trial, step: int, trials: Sequence[Trial]) -> bool:
-        """Whether a trial is to end at a step."""
+        """Decide whether a trial ends at a step."""
         self._as_of.trials = lambda: [self._as_of_step(before, step) for before in trials[: trial.number]]
         self._as_of.noted = {}
         asked = self._as_of_step(trial, step, state=TrialState.RUNNING)
@@ -254,7 +254,7 @@ def _pruner(spec: PrunerSpec) -> BasePruner:
 
 @attrs.frozen(kw_only=True)
 class _Descent:
-    """What a trial begins with."""
+    """Start of a trial."""
 
     #: The trial whose last checkpoint it begins from.
     parent: int
@@ -265,9 +265,9 @@ class _Descent:
 def _descent(
     number: int, population: int, before: Sequence[TrialEnded], objective: ObjectiveSpec, rng: random.Random
 ) -> _Descent | None:
-    """What a trial begins with; None when no trial of the generation before is complete.
+    """Choose the start of a trial; None when no trial of the generation before is complete.
 
-    :param before: How the trials of the generation before have ended, by member.
+    :param before: Ends of the trials of the generation before, by member.
     """
     sign = 1 if objective.mode == "min" else -1
     ranked = sorted(

@@ -38,7 +38,7 @@ _SHOWN: Final = 6
 
 @attrs.frozen(kw_only=True)
 class Parameter:
-    """What one place of the job may hold. Exactly one of the first five keys says so."""
+    """Range of one place of the job. Exactly one of the first five keys is set."""
 
     uniform: tuple[float, float] | None = attrs.field(
         default=None, metadata={"help": "A number between two, both included."}
@@ -95,7 +95,7 @@ class Parameter:
 
     @property
     def kind(self) -> str:
-        """The key that says what it may be."""
+        """Key that defines the range."""
         return next(name for name in _KINDS if getattr(self, name) is not None)
 
     @property
@@ -106,7 +106,7 @@ class Parameter:
 
     @property
     def count(self) -> int | None:
-        """How many values it may have; None for what is continuous."""
+        """Number of possible values; None for a continuous range."""
         if self.choice is not None:
             return len(self.choice)
         if self.kind == "uniform" and self.step is None:
@@ -182,7 +182,7 @@ class Parameter:
         )
 
     def suggested(self, trial: "Trial", pointer: str) -> Any:
-        """What a sampler of Optuna suggests."""
+        """Return the suggestion of Optuna's sampler."""
         if self.choice is not None:
             options = [self.to_optuna(value) for value in self.choice]
             return self.of_optuna(trial.suggest_categorical(pointer, options))
@@ -205,7 +205,7 @@ class Parameter:
         return value if isinstance(value, list | tuple) and not self.may_be(value) else [value]
 
     def is_active(self, values: Values, space: "Mapping[str, Parameter]") -> bool:
-        """Whether its condition holds.
+        """Return whether the parameter's condition holds.
 
         :param values: Of the parameters before it.
         """
@@ -220,7 +220,7 @@ def _encoded(value: Any) -> str:
 
 
 def _equal(one: Any, other: Any) -> bool:
-    """Return whether two values are the same JSON value; numbers as far as floats can tell."""
+    """Return whether two values are the same JSON value; numbers up to the rounding of floats."""
     numbers = [value for value in (one, other) if isinstance(value, int | float) and not isinstance(value, bool)]
     if len(numbers) == 2 and float in map(type, numbers):
         return math.isclose(one, other, rel_tol=1e-12)

@@ -37,7 +37,7 @@ _MOST_COMBINATIONS = 100_000
 
 @attrs.frozen(kw_only=True)
 class ObjectiveSpec:
-    """What trials are compared by."""
+    """Metric by which trials are compared."""
 
     metric: Text = attrs.field(metadata={"help": "As the events of a run call it: `val/loss`, `train/loss`."})
     mode: Literal["min", "max"] = attrs.field(metadata={"help": "Whether less or more is better."})
@@ -48,7 +48,7 @@ class ObjectiveSpec:
 
 @attrs.frozen(kw_only=True)
 class SamplerSpec:
-    """How the values of the next trial are chosen."""
+    """Choice of the next trial's values."""
 
     use: Literal["tpe", "random", "grid", "cmaes", "pbt"] = attrs.field(
         default="tpe",
@@ -68,7 +68,7 @@ class SamplerSpec:
 
 @attrs.frozen(kw_only=True)
 class PrunerSpec:
-    """Which trials end early. All but `none` are Optuna's."""
+    """Early end of trials. All pruners but `none` are Optuna's."""
 
     use: Literal["none", "median", "asha", "hyperband"] = attrs.field(
         default="none", metadata={"help": "The pruner.", "shorthand": True}
@@ -100,7 +100,7 @@ class PrunerSpec:
 
 @attrs.frozen(kw_only=True)
 class LimitsSpec:
-    """How much is tried. A sweep goes on when a limit is raised."""
+    """Limits of a sweep. It is resumed when a limit is raised."""
 
     trials: Count | None = attrs.field(
         default=None, metadata={"help": "Trials in all.", "default": "of `grid`: all combinations; else required"}
@@ -187,7 +187,7 @@ class Sweep:
 
     @property
     def most_trials(self) -> int:
-        """Trials in all, as the sweep's file says."""
+        """Trials in all, from the sweep's file."""
         wanted = self.spec.limits.trials
         if self.spec.sampler.use == "grid":
             return sum(1 for _ in itertools.islice(grid(self.space), wanted))
@@ -204,7 +204,7 @@ class Sweep:
         :raises HostcoreError: When the job has no such place.
         """
         document = {**self.with_values(values), "run_id": self.run_id(number)}
-        if isinstance(labels := document.get("labels", {}), Mapping):  # else it is told with what else is wrong
+        if isinstance(labels := document.get("labels", {}), Mapping):  # else it is reported with the job's other errors
             document["labels"] = {**labels, "sweep": self.sweep_id, "trial": str(number)}
         sampler = self.spec.sampler
         if sampler.population and sampler.interval_steps:
@@ -329,7 +329,7 @@ def _of_space(pointer: str | None, values: Values) -> str | None:
 
 
 def _blame(error: HostcoreError, file: Path | None, prefix: str) -> None:
-    """Say where an error of the job is: in its own file or one that it includes, or in the sweep's."""
+    """Locate an error of the job: in its own file or one that it includes, or in the sweep's."""
     for single in all_errors(error):
         if single.file and single.file.startswith(_SPACE):
             single.pointer, single.file = f"/space/{escaped(single.file.removeprefix(_SPACE))}", None
@@ -341,7 +341,7 @@ def _blame(error: HostcoreError, file: Path | None, prefix: str) -> None:
 
 
 def _generated_id(spec: SweepSpec, job: Mapping[str, Any]) -> str:
-    """An id that another sweep does not have, and the same one has again: it goes on then."""
+    """Return an id derived from the sweep: the same sweep has it again, and is resumed."""
     kept = {key: value for key, value in plain(spec).items() if key not in ("sweep_id", "limits", "job")}
     digest = hashlib.sha256(json.dumps([job, kept]).encode()).hexdigest()[:8]
     trainer = re.sub(r"[^A-Za-z0-9._-]", "-", str(job.get("trainer", "sweep"))).strip("._-")[:80]

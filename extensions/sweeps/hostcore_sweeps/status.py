@@ -1,6 +1,6 @@
-"""How a sweep is doing, from its folder alone: the table of its trials, the best of them, what is left to do.
+"""Status of a sweep, from its folder alone: the table of its trials, the best of them, the work left.
 
-What shows a sweep (the terminal, the report, a service's page, a notebook) reads it here.
+Everything that shows a sweep (the terminal, the report, a service's page, a notebook) reads it here.
 """
 
 import math
@@ -41,7 +41,7 @@ RowState = Literal["running", "paused", "complete", "pruned", "failed"]
 
 
 @attrs.frozen(kw_only=True)
-class Report:
+class TrialReport:
     """Metrics of the objectives at a step."""
 
     step: int
@@ -68,18 +68,18 @@ class TrialRow:
     reason: str | None = None
     #: The step at which the pruner decided to end it.
     pruned_at: int | None = None
-    #: How often its run was started, or went on.
+    #: How often its run was started or resumed.
     starts: int = 0
     sampled_ms: int
     #: Milliseconds since 1970; None before it was started, or while it has not ended.
     started_ms: int | None = None
     ended_ms: int | None = None
     #: All that was reported and counts, by step.
-    reports: Sequence[Report] = ()
+    reports: Sequence[TrialReport] = ()
 
     @property
     def is_over(self) -> bool:
-        """Whether it has ended."""
+        """True if the trial has ended."""
         return self.ended_ms is not None
 
     def as_dict(self) -> dict[str, Any]:
@@ -94,8 +94,8 @@ class SweepStatus:
     folder: SweepFolder
     sweep: Sweep
     state: SweepState
-    #: Why the last driver ended or, if it has not said so, when it was heard of last. Of one that lives, None; its own
-    #: screen is told why it pauses the trials.
+    #: Reason for the end of the last driver or, without a record, its last sign of life. None while it lives; its own
+    #: screen shows why it pauses the trials.
     reason: str | None
     limits: LimitsSpec
     #: How many trials there are to be.
@@ -112,11 +112,11 @@ class SweepStatus:
 
     @property
     def objectives(self) -> tuple[ObjectiveSpec, ...]:
-        """What trials are compared by."""
+        """Metrics by which trials are compared."""
         return self.sweep.spec.objectives
 
     def count(self, state: RowState) -> int:
-        """How many trials are in a state."""
+        """Count the trials in a state."""
         return sum(row.state == state for row in self.trials)
 
     def as_dict(self) -> dict[str, Any]:
@@ -136,7 +136,7 @@ class SweepStatus:
 
 
 class SweepTable:
-    """What the records of a sweep come to, as far as they were taken in.
+    """State of a sweep after the records that were taken in.
 
     :raises UnknownSweep: When the folder has no sweep.
     """
@@ -165,7 +165,7 @@ class SweepTable:
         elif isinstance(record, SessionEnded):
             self._ended = record
         elif isinstance(record, SessionGoesOn):
-            pass  # its time is all that it says
+            pass  # it has nothing but its time
         elif isinstance(record, TrialSampled):
             self._trials[record.number] = TrialRow(
                 number=record.number,
@@ -209,7 +209,7 @@ class SweepTable:
         return self._trials[number]
 
     def status(self) -> SweepStatus:
-        """How the sweep is doing."""
+        """Return the status of the sweep."""
         limits = self._folder.read_limits()
         lives = self._lives()
         rows = [self._over.get(number) or self._row(row, lives=lives) for number, row in sorted(self._trials.items())]
@@ -230,14 +230,14 @@ class SweepTable:
         )
 
     def _lives(self) -> bool:
-        """Whether the driver of the newest session lives, as far as this machine can tell."""
+        """Return whether the driver of the newest session lives, as far as this machine can see."""
         if self._ended is not None or self._session is None:
             return False
         process = self._session.process
         return process.runs if process.is_here else seconds_since_change(self._folder.records) < _SILENT_SECONDS
 
     def _last_sign(self) -> str | None:
-        """What is known of the end of a driver that has not recorded it; None if there was no driver."""
+        """Describe the last sign of life of a driver that has not recorded its end; None if there was no driver."""
         if self._session is None:
             return None
         process = self._session.process
@@ -247,14 +247,14 @@ class SweepTable:
     def driven_ms(self, *, lives: bool) -> int:
         """See :attr:`SweepStatus.driven_ms`.
 
-        :param lives: Whether the newest session goes on.
+        :param lives: Whether the newest session still runs.
         """
         return self._driven_ms + (now_ms() if lives else self._last_ms) - self._since_ms
 
     def _row(self, row: TrialRow, *, lives: bool) -> TrialRow:
         until = row.pruned_at if row.pruned_at is not None else math.inf
         found = self._reports.get(row.number, {})
-        reports = [Report(step=step, values=values) for step, values in sorted(found.items()) if step <= until]
+        reports = [TrialReport(step=step, values=values) for step, values in sorted(found.items()) if step <= until]
         row = attrs.evolve(row, reports=tuple(reports))
         if row.is_over or not reports:
             return row if row.is_over else attrs.evolve(row, state="running" if lives else "paused")
@@ -266,7 +266,7 @@ class SweepTable:
 
 
 def read_status(folder: SweepFolder) -> SweepStatus:
-    """How a sweep is doing.
+    """Return the status of a sweep.
 
     :raises UnknownSweep: When the folder has none.
     :raises CorruptDocument: When one of its files is not what hostcore wrote.
@@ -278,7 +278,7 @@ def read_status(folder: SweepFolder) -> SweepStatus:
 
 
 def most_trials(sweep: Sweep, limits: LimitsSpec) -> int:
-    """How many trials there are to be, under limits that may have been changed."""
+    """Return the number of trials to run, under limits that may have been changed."""
     return attrs.evolve(sweep, spec=attrs.evolve(sweep.spec, limits=limits)).most_trials
 
 

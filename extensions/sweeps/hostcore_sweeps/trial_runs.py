@@ -48,7 +48,7 @@ _UNHEARD: Final = ("cancelled", None)
 _NAMES: Final = ("metrics", "validation", "test")
 #: An engine that did not answer.
 _OUTAGE: Final = TransientError.code
-#: Codes of errors that tell how a service or an engine is doing just now, and nothing about what it was asked.
+#: Codes of errors about the present state of a service or an engine, not about the request.
 _PASSING: Final = frozenset(
     {
         "service.unreachable",
@@ -61,7 +61,7 @@ _PASSING: Final = frozenset(
         _OUTAGE,
     }
 )
-#: Codes of errors of ``hostcore run``, each of which comes alone, and what they tell; see :class:`Refusal`.
+#: Codes of errors of ``hostcore run``, each of which comes alone, and their causes; see :class:`Refusal`.
 _CAUSES: Final[Mapping[str, Literal["busy", "outage", "death"]]] = {
     "device.busy": "busy",
     _OUTAGE: "outage",
@@ -71,7 +71,7 @@ _CAUSES: Final[Mapping[str, Literal["busy", "outage", "death"]]] = {
 
 @attrs.frozen(kw_only=True)
 class Reported:
-    """What the event log of a run says of the objectives at a step."""
+    """Values of the objectives at a step, from the event log of a run."""
 
     step: int
     values: Mapping[str, float | None]
@@ -79,13 +79,13 @@ class Reported:
 
 @attrs.frozen(kw_only=True)
 class RunEnd:
-    """How a run has ended."""
+    """End of a run."""
 
     status: str
     step: int
     #: Why, in a line.
     reason: str
-    #: Whether it was ended from outside, and goes on from its newest checkpoint if it is started again.
+    #: Whether it was ended from outside, and is resumed from its newest checkpoint if it is started again.
     was_interrupted: bool
     #: Whether the sweep itself has ended it so.
     was_paused: bool
@@ -101,15 +101,15 @@ class Starts(Protocol):
         """
 
     def is_starting(self, number: int) -> bool:
-        """Whether a process of this driver runs the trial, or submits it."""
+        """Return whether a process of this driver runs the trial, or submits it."""
 
     def refusal(self, number: int) -> "Refusal | None":
-        """Why the last start has ended without a run; None if it has not."""
+        """Return the error of a last start that has ended without a run; None without one."""
 
 
 @attrs.frozen(kw_only=True)
 class Refusal:
-    """Why a run was not started."""
+    """Error of a run that was not started."""
 
     message: str
     #: ``job``: what was asked for, which is refused again; all else may pass. ``busy``: its devices are held by others,
@@ -119,7 +119,7 @@ class Refusal:
 
 
 def may_pass(error: HostcoreError) -> bool:
-    """Whether a service or an engine may answer otherwise later: it is away, or has too much to do."""
+    """Return whether a service or an engine may answer otherwise later: it is away, or has too much to do."""
     return all(one.code in _PASSING for one in all_errors(error))
 
 
@@ -150,18 +150,18 @@ class TrialRuns:
             self._handles[number] = handle
 
     def refusal(self, number: int) -> Refusal | None:
-        """Why the last start has ended without a run; None if it has not."""
+        """Return the error of a last start that has ended without a run; None without one."""
         return self._starts.refusal(number)
 
     def state(self, number: int) -> RunState:
-        """How the run of a trial is doing now."""
+        """Return the present state of a trial's run."""
         starting = self._starts.is_starting(number)  # first: what it has made by its end is seen then
         handle = self._handle(number)
         if starting:
             return "alive"
         if handle is None:
             return "absent"
-        if self._runs is None:  # its own look waits for a service that is away, and hears no Ctrl-C meanwhile
+        if self._runs is None:  # its own poll waits for a service that is away, and ignores Ctrl-C meanwhile
             handle = self._handles[number] = self._client.find(handle.run_id)
             return "over" if handle.status().summary.status not in ALIVE else "alive"
         try:
@@ -174,7 +174,7 @@ class TrialRuns:
         return "over" if is_over else "alive"
 
     def reports(self, number: int) -> Iterator[Reported]:
-        """What the run has reported since the last time."""
+        """Yield the values reported since the last call."""
         handle = self._handle(number)
         if handle is None:
             return
@@ -197,7 +197,7 @@ class TrialRuns:
                     yield Reported(step=event.step, values=values)
 
     def end(self, number: int) -> RunEnd:
-        """How a run that is over has ended."""
+        """Return the end of a run that is over."""
         handle = self._handle(number)
         assert handle is not None
         shown = handle.status()
@@ -208,7 +208,7 @@ class TrialRuns:
             status=status,
             step=shown.summary.step,
             reason=_reason(shown),
-            # Without a reason: its launcher has ended it, and it could not be told why.
+            # Without a reason: its launcher has ended it, and could not pass one on.
             was_interrupted=killed or paused or status in ("lost", "preempted") or (status, shown.reason) == _UNHEARD,
             was_paused=paused,
         )
@@ -304,12 +304,12 @@ class LocalStarts(Starts):
             )
 
     def is_starting(self, number: int) -> bool:
-        """Whether the process of the last start runs."""
+        """Return whether the process of the last start runs."""
         process = self._processes.get(number)
         return process is not None and process.poll() is None
 
     def refusal(self, number: int) -> Refusal | None:
-        """What the process has printed as errors.
+        """Return the errors that the process has printed.
 
         :raises HostcoreError: When the run directories cannot be written, which is not the trial's fault.
         """
@@ -364,5 +364,5 @@ class ServiceStarts(Starts):
         return False
 
     def refusal(self, number: int) -> Refusal | None:
-        """What the service had against it."""
+        """Return the service's error for a trial; None without one."""
         return self._refusals.get(number)

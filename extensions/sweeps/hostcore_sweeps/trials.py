@@ -28,7 +28,7 @@ _STATES: Final = {"complete": TrialState.COMPLETE, "pruned": TrialState.PRUNED, 
 
 @attrs.define(kw_only=True)
 class Trial:
-    """What is known of a trial."""
+    """State of a trial."""
 
     number: int
     values: Values
@@ -86,7 +86,7 @@ def number_of(value: float | None) -> float:
     return math.nan if value is None else value
 
 
-class Journal:
+class OptunaJournal:
     """The journal of a sweep.
 
     :param path: Created if missing. What a writer that was killed has torn is dropped. A file that Optuna cannot read

@@ -32,7 +32,7 @@ from hostcore.plugins.load import Component
 from hostcore.runs.attempts import newest_claim
 from hostcore.worker import randomness
 from hostcore.worker.checkpoints.capture import Capture, Captured, CaptureSource
-from hostcore.worker.checkpoints.resuming import Search, random_states, restore
+from hostcore.worker.checkpoints.resuming import ResumeSearch, random_states, restore
 from hostcore.worker.checkpoints.trainer_state import STATE
 from hostcore.worker.ranks.outcome import DistributedError, on_all, on_first
 from hostcore_hookspecs import events
@@ -296,7 +296,7 @@ class Checkpointer:
         if newest > self.attempt:
             raise Superseded(f"attempt {newest} of this run has started; attempt {self.attempt} may not write any more")
 
-    def restore(self, search: Search) -> Callable[[], None] | None:
+    def restore(self, search: ResumeSearch) -> Callable[[], None] | None:
         """Load what was found to go on from: what the first rank has found.
 
         :return: What restores the random states, to be called before the first batch is prepared; None at step 0.

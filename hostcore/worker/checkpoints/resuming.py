@@ -29,7 +29,7 @@ class ResumePoint:
 
 
 @attrs.frozen(kw_only=True)
-class Search:
+class ResumeSearch:
     """What was found to go on from."""
 
     #: None: the run starts at step 0.
@@ -40,7 +40,7 @@ class Search:
     unremoved: Sequence[OSError] = ()
 
 
-def find_resume_point(contract: WorkerContract, run_id: str, feed: Feed, *, rank: int = 0) -> Search:
+def find_resume_point(contract: WorkerContract, run_id: str, feed: Feed, *, rank: int = 0) -> ResumeSearch:
     """Find the run's newest checkpoint that verifies; without one, the checkpoint of another run that it begins from.
 
     :param rank: The first looks for all; the others learn of it when the run starts, and find nothing here.
@@ -48,7 +48,7 @@ def find_resume_point(contract: WorkerContract, run_id: str, feed: Feed, *, rank
     :raises DataChanged: When it belongs to other data.
     """
     if rank > 0:
-        return Search(point=None)
+        return ResumeSearch(point=None)
     folder = Path(contract.checkpoints_dir)
     if folder.parent != Path(contract.run_dir) or not contract.is_supervised:
         _refuse_foreign(folder, run_id)
@@ -68,16 +68,16 @@ def find_resume_point(contract: WorkerContract, run_id: str, feed: Feed, *, rank
                 file=str(folder),
                 hint='"auto" starts it again from the beginning',
             )
-        return Search(point=None, skipped=search.skipped, unremoved=unremoved)
+        return ResumeSearch(point=None, skipped=search.skipped, unremoved=unremoved)
     if found is search.found:
         Claim(folder.absolute(), found.record.step, found.record.attempt).retired.unlink(missing_ok=True)
     host = _state(found.folder, "host")
     assert isinstance(host, Mapping)
     check_identity(host["data"], feed, checkpoint=str(found.folder))
-    return Search(point=ResumePoint(found=found, host=host), skipped=search.skipped, unremoved=unremoved)
+    return ResumeSearch(point=ResumePoint(found=found, host=host), skipped=search.skipped, unremoved=unremoved)
 
 
-def find_named(path: Path) -> Search:
+def find_named(path: Path) -> ResumeSearch:
     """Find the checkpoint that is to be evaluated, whatever data it was trained on.
 
     :param path: Its record or its folder; or a folder of checkpoints, of which the newest that verifies is captured.
@@ -98,7 +98,7 @@ def find_named(path: Path) -> Search:
         verify(found.folder.parent, found.record)
     host = _state(found.folder, "host")
     assert isinstance(host, Mapping)
-    return Search(point=ResumePoint(found=found, host=host), skipped=skipped)
+    return ResumeSearch(point=ResumePoint(found=found, host=host), skipped=skipped)
 
 
 def _refuse_foreign(folder: Path, run_id: str) -> None:
@@ -118,7 +118,7 @@ def _refuse_foreign(folder: Path, run_id: str) -> None:
         return
 
 
-def restore(source: "CaptureSource", search: Search, *, emit: Callable[[events.Payload], None]) -> Path | None:
+def restore(source: "CaptureSource", search: ResumeSearch, *, emit: Callable[[events.Payload], None]) -> Path | None:
     """Restore all components from the checkpoint that the first rank has found. A collective.
 
     :return: Its folder; None when there is none, and the run begins at step 0.

@@ -1,8 +1,8 @@
 """``python -m hostcore_engines.keeper FOLDER NODE --detach|--tee LOG``: the keeper of a node.
 
-What is kept appends its output to LOG. With ``--detach`` the keeper goes on in a session of its own, and this returns
-as soon as it has begun. With ``--tee`` it stays a child of the engine that started it, prints what is appended, ends
-with the exit code, and stops what it keeps when the engine's process is gone.
+The command appends its output to LOG. With ``--detach`` the keeper runs in a session of its own, and this process
+returns as soon as it has begun. With ``--tee`` it stays a child of the engine that started it, prints what is
+appended, ends with the command's exit code, and stops the command when the engine's process is gone.
 """
 
 import os

@@ -7,7 +7,7 @@ import attrs
 
 @attrs.frozen(kw_only=True)
 class Agent:
-    """What the agents of a launch have in common."""
+    """Settings shared by all agents of a launch."""
 
     #: The program, with arguments.
     torchrun: Sequence[str]
@@ -19,17 +19,17 @@ class Agent:
     ranks_per_node: int
     #: How often the ranks are started again.
     max_restarts: int
-    #: Where the agents meet: the address of node 0. Empty: whatever node 0 says of itself.
+    #: Meeting point of the agents: the address of node 0. Empty: the address that node 0 finds for itself.
     host: str = ""
     #: 0: a free one, which node 0 finds.
     port: int = 0
-    #: How each node is reached by the others; None: as the node says of itself.
+    #: Addresses of the nodes for the other nodes; None: the address that the node finds for itself.
     addresses: Sequence[str | None] = ()
     #: See ``rdzv_conf`` in torchrun's documentation.
     rendezvous: Mapping[str, str] = attrs.field(factory=dict)
 
     def address(self, node: int) -> str | None:
-        """How a node is reached by the others, as far as the launcher knows."""
+        """Return the address of a node for the others, as far as the launcher knows."""
         return self.addresses[node] if node < len(self.addresses) else None
 
     def command(self, node: int, *, host: str, port: int | str, address: str | None, rank: Sequence[str]) -> list[str]:

@@ -11,7 +11,7 @@ _POLL_SECONDS: Final = 0.05
 
 
 def is_kept(folder: LaunchFolder, node: int) -> bool:
-    """Whether the keeper of a node is there, and what it runs has not ended."""
+    """Return whether the keeper of a node lives, and its command has not ended."""
     keeper = folder.claimed(node)
     if keeper is None or folder.ended(node) is not None:
         return False
@@ -19,7 +19,7 @@ def is_kept(folder: LaunchFolder, node: int) -> bool:
 
 
 def any_kept(folder: LaunchFolder, nodes: int) -> bool:
-    """Whether any of them is there."""
+    """Return whether any of the first ``nodes`` keepers lives."""
     return any(is_kept(folder, node) for node in range(nodes))
 
 

@@ -1,4 +1,4 @@
-"""The folder of a launch: what the launcher and its keepers tell each other. See the package for who writes what."""
+"""The folder of a launch: messages between the launcher and its keepers. The package lists the writer of each file."""
 
 import json
 import os
@@ -38,7 +38,7 @@ class LaunchFolder:
         return self.launch_spec()
 
     def launch_spec(self) -> LaunchSpec:
-        """What is to be run.
+        """Return the command to run.
 
         :raises OSError: When it is not there.
         """
@@ -66,14 +66,14 @@ class LaunchFolder:
             (self.path / f"node-{node}.alive").touch()
 
     def was_seen_lately(self, node: int) -> bool:
-        """Whether the keeper of a node on another machine is there, as far as can be told."""
+        """Return whether a keeper on another machine has touched its file recently."""
         try:
             return seconds_since_change(self.path / f"node-{node}.alive") < _SILENT_SECONDS
         except FileNotFoundError:
             return False
 
     def end(self, node: int, exit_code: int) -> None:
-        """What ran on a node has ended; below zero: of a signal."""
+        """Record the exit code of a node's command; below zero: a signal."""
         with suppress(FileNotFoundError):
             self._write_once(f"node-{node}.end.json", {"exit_code": exit_code})
 
@@ -83,11 +83,11 @@ class LaunchFolder:
         return None if found is None else int(found["exit_code"])
 
     def meet(self, host: str, port: int) -> None:
-        """Node 0 says where the agents meet."""
+        """Record the meeting point of the agents; called by node 0."""
         self._write_once("meeting.json", {"host": host, "port": port})
 
     def meeting(self) -> tuple[str, int] | None:
-        """Where the agents meet; None before node 0 has said so."""
+        """Return the host and port where the agents meet; None before node 0 has written them."""
         found = self._read("meeting.json")
         return None if found is None else (found["host"], found["port"])
 
@@ -99,7 +99,7 @@ class LaunchFolder:
             self._replace("cancel.json", {"grace_seconds": grace})
 
     def cancelled(self) -> float | None:
-        """How long it may take to end, in seconds from when a keeper first sees the request; None if there is none."""
+        """Return the grace period of a cancel request, in seconds after a keeper first sees it; None without one."""
         found = self._read("cancel.json")
         return None if found is None else float(found["grace_seconds"])
 

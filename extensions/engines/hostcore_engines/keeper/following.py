@@ -1,4 +1,4 @@
-"""What launched commands print, told a second time."""
+"""Output of launched commands, copied to a second stream."""
 
 import codecs
 import os
@@ -53,7 +53,7 @@ class Following:
 def read_logs(files: Sequence[Path], since: str) -> LogChunk:
     """A piece of what the agents of a run have printed, in whole lines.
 
-    Rank 0 prints what the run says. Which agent has it is decided where the agents meet: it need not be the first.
+    Rank 0 prints the output of the run. Its node is decided where the agents meet: it need not be the first.
 
     :param files: One for each node.
     :param since: A byte offset for each, separated by commas; empty for the beginning.

@@ -1,4 +1,4 @@
-"""What a keeper does: it starts what it is to run, shows that it lives, stops it if asked, and notes how it ended."""
+"""Life of a keeper: it starts its command, shows that it lives, stops the command on request, and records its end."""
 
 import os
 import random
@@ -37,7 +37,7 @@ class Keeper:
     """The keeper of a node.
 
     :param parent: The process of an engine that has started it. It sends its signals to all below it, and what is kept
-        ends with it. None: what is kept goes on when the process that started the keeper ends, and gets a SIGTERM that
+        ends with it. None: the command survives the process that started the keeper, and gets a SIGTERM that
         the keeper gets.
     :param popen: Starts a process; takes what :class:`subprocess.Popen` takes.
     """
@@ -138,7 +138,7 @@ class Keeper:
         return agent.command(self._node, host=meeting[0], port=meeting[1], address=address, rank=rank)
 
     def _meeting(self, agent: Agent) -> tuple[str, int] | None:
-        """Where the agents meet: node 0 says so when every node has its keeper. None if that does not happen."""
+        """Return the agents' meeting point, which node 0 writes once every node has its keeper; None at a timeout."""
         due = time.monotonic() + _MEET_SECONDS
         while (meeting := self._folder.meeting()) is None:
             if time.monotonic() > due or self._folder.cancelled() is not None:

@@ -1,4 +1,4 @@
-"""What a keeper is to run."""
+"""Command of a keeper."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,7 +10,7 @@ from hostcore_engines.keeper.agent import Agent
 
 @attrs.frozen(kw_only=True)
 class LaunchSpec:
-    """What runs on every node: a command, or an agent of torchrun that starts it for each rank."""
+    """Command of every node: run as it is, or by an agent of torchrun for each rank."""
 
     command: Sequence[str]
     #: Set beside the environment of the keeper.
@@ -30,5 +30,5 @@ class LaunchSpec:
 
     @classmethod
     def of(cls, plain: Mapping[str, Any]) -> "LaunchSpec":
-        """What :meth:`as_dict` gave."""
+        """Return the specification that :meth:`as_dict` gave."""
         return cls(**{**plain, "agent": Agent(**plain["agent"]) if plain["agent"] else None})

@@ -1,4 +1,4 @@
-"""What an API server says no to, in hostcore's terms."""
+"""Refusals of an API server, as hostcore's errors."""
 
 import json
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ class ServerFailed(TransientError):
 
 
 @attrs.frozen(kw_only=True)
-class Kind:
+class ResourceKind:
     """A kind of object that an operator has brought."""
 
     name: str
@@ -55,13 +55,13 @@ def checked(response: Any) -> Any:
 
 
 @contextmanager
-def errors(what: str, kind: Kind | None = None, *, not_begun: bool = False) -> Iterator[None]:
-    """Translate what the client raises.
+def errors(what: str, kind: ResourceKind | None = None, *, not_begun: bool = False) -> Iterator[None]:
+    """Translate the client's exceptions.
 
-    :param what: What is asked for or made, in words.
-    :param kind: The kind of object, of one that an operator has brought: its absence is told apart from the object's.
-    :param not_begun: Whether a bad request is one that comes too early.
-    :raises AlreadyExists, NotFound: The server says so.
+    :param what: The requested object, in words.
+    :param kind: The kind of the object, if an operator defines it: a missing kind gets an error of its own.
+    :param not_begun: Whether a bad request means that the container has not begun.
+    :raises AlreadyExists, NotFound: From the server's status.
     :raises FatalError: It refuses, with its own message.
     :raises TransientError: It does not answer, or is busy; :class:`ServerFailed`: it has failed.
     """
@@ -76,7 +76,7 @@ def errors(what: str, kind: Kind | None = None, *, not_begun: bool = False) -> I
         raise TransientError(f"the API server does not answer: {error}") from error
 
 
-def _translated(error: Any, what: str, kind: Kind | None, *, not_begun: bool) -> Exception:
+def _translated(error: Any, what: str, kind: ResourceKind | None, *, not_begun: bool) -> Exception:
     status = int(error.status or 0)
     reason, message = _told(error)
     if status == 409 and reason != "Conflict":
@@ -93,7 +93,7 @@ def _translated(error: Any, what: str, kind: Kind | None, *, not_begun: bool) ->
     return FatalError(f"{what}: {message}", hint=hint, pointer=pointer)
 
 
-def _advice(status: int, message: str, kind: Kind | None) -> tuple[str | None, str | None]:
+def _advice(status: int, message: str, kind: ResourceKind | None) -> tuple[str | None, str | None]:
     if status == 401:
         return "log in to the cluster again; `kubectl auth whoami` shows whom it takes you for", None
     if status == 403:
@@ -120,8 +120,8 @@ def _body(error: Any) -> Object:
     return body if isinstance(body, dict) else {}
 
 
-def _is_missing_object(error: Any, kind: Kind) -> bool:
-    """Whether an object is missing, and not its kind or its namespace."""
+def _is_missing_object(error: Any, kind: ResourceKind) -> bool:
+    """Return whether the object is missing, and not its kind or its namespace."""
     details = _body(error).get("details") or {}
     return bool(details.get("name")) and details.get("kind") == kind.plural
 

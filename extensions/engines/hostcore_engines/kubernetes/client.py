@@ -1,4 +1,4 @@
-"""Which cluster, and which namespace in it."""
+"""Connection to a cluster, and the namespace in it."""
 
 import os
 from pathlib import Path
@@ -63,6 +63,6 @@ def connect(settings: KubernetesSettings) -> "ApiClient":
             hint='set "kubeconfig" or "context" in the settings of the launcher, or KUBECONFIG; `kubectl config '
             "get-contexts` shows what there is",
         ) from error
-    # A failed connection is told at once: the caller of the launcher decides when to try again.
+    # A failed connection is reported at once: the caller of the launcher decides when to try again.
     configuration.retries = False
     return client.ApiClient(configuration)

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from hostcore_engines.kubernetes.answers import (
     AlreadyExists,
-    Kind,
     NotFound,
     Object,
+    ResourceKind,
     ServerFailed,
     checked,
     errors,
@@ -32,16 +32,16 @@ class Cluster:
 
     def __init__(self, settings: KubernetesSettings) -> None:
         self._api = connect(settings)
-        #: When the server was last asked for pods, by its own clock, in seconds since 1970; None if it has not told.
-        #: Logs are asked for by age, and clocks differ.
+        #: Time of the newest request for pods, by the server's clock, in seconds since 1970; None if it sent none.
+        #: Logs are requested by age, and clocks differ.
         self.server_time: float | None = None
-        # Not the client's models: they refuse what a newer server has put in, and tell less of errors.
+        # Not the client's models: they refuse fields of a newer server, and give less detail in errors.
         self._raw: dict[str, Any] = {
             "_request_timeout": (_CONNECT_SECONDS, settings.timeout_seconds),
             "_preload_content": False,
         }
 
-    def create(self, kind: Kind, manifest: Object, *, dry_run: bool = False) -> Object:
+    def create(self, kind: ResourceKind, manifest: Object, *, dry_run: bool = False) -> Object:
         """Make an object; the server refuses what it does not know instead of leaving it out.
 
         :param dry_run: Have it checked by all who are asked before something is made, and not made.
@@ -65,7 +65,7 @@ class Cluster:
                 )
             )
 
-    def get(self, kind: Kind, namespace: str, name: str) -> Object:
+    def get(self, kind: ResourceKind, namespace: str, name: str) -> Object:
         """An object.
 
         :raises NotFound: It is gone.
@@ -77,7 +77,7 @@ class Cluster:
                 )
             )
 
-    def patch(self, kind: Kind, namespace: str, name: str, change: Object) -> None:
+    def patch(self, kind: ResourceKind, namespace: str, name: str, change: Object) -> None:
         """Change an object: a JSON merge patch (RFC 7396).
 
         :raises NotFound: It is gone.
@@ -171,11 +171,9 @@ class Cluster:
     def log(
         self, namespace: str, pod: str, container: str, *, since_seconds: int | None, previous: bool
     ) -> Iterator[Iterator[bytes]]:
-        """What a container has printed, each line after the time it was printed at.
+        """Stream the log of a container; each line begins with its time.
 
-        :param since_seconds: How far to go back; None: to the beginning.
-        :param previous: Of the start before, of a container that was started again.
-        :raises NotFound: The pod is gone, or its container has not begun.
+        :param since_seconds: Age of the first line, in seconds; None: from the beginning.
         """
         how: dict[str, Any] = {"since_seconds": since_seconds} if since_seconds is not None else {}
         with errors(f"log of pod {pod}", not_begun=True):
@@ -219,4 +217,4 @@ def _json(response: Any) -> Object:
     return plain
 
 
-__all__ = ["AlreadyExists", "Cluster", "Kind", "NotFound", "Object", "ServerFailed", "opened"]
+__all__ = ["AlreadyExists", "Cluster", "NotFound", "Object", "ResourceKind", "ServerFailed", "opened"]

@@ -21,7 +21,7 @@ _OPERATORS: Final = frozenset(
 _HIDDEN: Final = "********"
 #: By what ranks of nodes that share no folder know each other.
 _ADMISSION: Final = "HOSTCORE_RANKS_SECRET"
-#: Annotations that keep what a request of the original API has said, where a job has no place for it.
+#: Annotations that keep fields of a request of the original API, where a job has no place for them.
 _MODEL_ID: Final = "hostcore/model-id"
 _EXTRA_ARGS: Final = "hostcore/extra-args"
 _CONFIG_PATH: Final = "hostcore/config-path"
@@ -118,7 +118,7 @@ def _original(ctx: LaunchContext) -> dict[str, Value]:
 
 
 def _places(job: Job) -> dict[str, str]:
-    """Where the mirror of a run is."""
+    """Return the URIs of a run's mirror, as variables."""
     if not job.checkpoint_base_uri:
         return {}
     base = job.checkpoint_base_uri.rstrip("/")
@@ -133,7 +133,7 @@ def _places(job: Job) -> dict[str, str]:
 
 
 def _extra_args(job: Job) -> dict[str, Any]:
-    """What a request of the original API would have said of a job that was described otherwise, in its words."""
+    """Return the ``extra_args`` of an equivalent request of the original API."""
     of_the_host = {
         "max_steps": job.max_steps or None,
         "num_epochs": job.epochs,

@@ -14,14 +14,14 @@ from hostcore_engines.kubernetes.names import (
 )
 from hostcore_hookspecs import FatalError, LaunchContext
 
-#: Tells the tries of one launch from other launches.
+#: Distinguishes the tries of one launch from other launches.
 LAUNCH_ID: Final = "hostcore/launch-id"
 #: An annotation: a call of :func:`cancel` has suspended the job, not an administrator or a queue.
 CANCELLED: Final = "hostcore/cancelled"
 _RUN_ID: Final = "trainer.deepfinery/run-id"
 _FRAMEWORK: Final = "trainer.deepfinery/framework"
 _MANAGED_BY: Final = "app.kubernetes.io/managed-by"
-#: What a job cannot say: they tell who is who among runs. For both, since a label may become an annotation.
+#: Keys that a job may not set: they identify the run. For both, since a label may become an annotation.
 _OWN: Final = frozenset({LAUNCH_ID, CANCELLED, _RUN_ID, _FRAMEWORK, _MANAGED_BY})
 
 

@@ -1,4 +1,4 @@
-"""What both launchers do alike: they make an object, and look at it; everything is kept by the cluster."""
+"""Base of both launchers: they create and poll an object; all state is kept by the cluster."""
 
 import json
 import math
@@ -16,9 +16,9 @@ from hostcore_engines.kubernetes.client import namespace_of
 from hostcore_engines.kubernetes.cluster import (
     AlreadyExists,
     Cluster,
-    Kind,
     NotFound,
     Object,
+    ResourceKind,
     ServerFailed,
     opened,
 )
@@ -61,7 +61,7 @@ class KubernetesLauncher(ABC):
 
     #: What the plugin is called.
     plugin: ClassVar[str]
-    kind: ClassVar[Kind]
+    kind: ClassVar[ResourceKind]
     #: The container of a pod that trains.
     container: ClassVar[str]
     #: torchrun's arguments for the place of a node among the others, in variables that the operator sets.
@@ -72,7 +72,7 @@ class KubernetesLauncher(ABC):
 
     @property
     def sees_run_dir(self) -> bool:
-        """Whether the pods see the run directory: if a volume has it."""
+        """True if the pods mount the run directory from a volume."""
         return self._settings.volume is not None
 
     def plan(self, ctx: LaunchContext) -> LaunchPlan:
@@ -135,8 +135,8 @@ class KubernetesLauncher(ABC):
     def cancel(self, handle: LaunchHandle, grace_seconds: float) -> None:
         """See :func:`hostcore_hookspecs.launcher.cancel`.
 
-        The job is suspended and not deleted: its pods end as with deletion, with SIGTERM and then by force, and what
-        became of it can still be asked. The annotation says that the job is not to be continued.
+        The job is suspended and not deleted: its pods end as with deletion, with SIGTERM and then by force, and its
+        status can still be read. The annotation marks a job that is not to be continued.
         """
         with opened(self._settings) as cluster:
             job = self._find(cluster, handle)
@@ -175,15 +175,15 @@ class KubernetesLauncher(ABC):
 
     @abstractmethod
     def conditions(self, job: Object) -> Conditions:
-        """What the operator says of a job."""
+        """Return the conditions that the operator has set on a job."""
 
     @abstractmethod
     def suspended(self) -> Object:
-        """What to change in ``spec`` for the pods to be ended."""
+        """Return the change of ``spec`` that ends the pods."""
 
     @abstractmethod
     def pod_labels(self, name: str) -> Mapping[str, str]:
-        """What the pods of a job are found by."""
+        """Return the labels that select the pods of a job."""
 
     @abstractmethod
     def first_pod(self, pods: Sequence[Object]) -> Object | None:
@@ -239,7 +239,7 @@ class KubernetesLauncher(ABC):
         """The object, made now or by an earlier try of this launch.
 
         :raises FatalError: The server refuses it, or fails each time.
-        :raises TransientError: It does not answer, or does not say whether the object is there.
+        :raises TransientError: It does not answer, so whether the object is there is unknown.
         """
         for pause in (*_PAUSES, None):
             try:
@@ -324,7 +324,7 @@ class KubernetesLauncher(ABC):
         return job if job["metadata"].get("uid") == handle.details["uid"] else None
 
     def _unborn(self, cluster: Cluster, handle: LaunchHandle, status: LaunchStatus) -> LaunchStatus:
-        """Of a job without pods, why it has none: what refuses to make them is told in events alone."""
+        """Add the newest warning to the status of a job without pods: a refusal to make pods is an event only."""
         warnings = cluster.warnings_about(handle.details["namespace"], handle.id)
         if not warnings:
             return status
@@ -333,7 +333,7 @@ class KubernetesLauncher(ABC):
 
 
 def _name(ctx: LaunchContext) -> str:
-    """What the object is called. Without a name of the context's it is only how the name begins."""
+    """Return the object's name; a name built here, not the context's, may get a suffix."""
     return object_name(ctx.name or f"run-{label_value(ctx.job.run_id).lower().replace('_', '-').replace('.', '-')}")
 
 
@@ -342,7 +342,7 @@ def _document_name(name: str) -> str:
 
 
 def _is_of(there: Object, ctx: LaunchContext) -> bool:
-    """Whether an earlier try of this launch has made it."""
+    """Return whether an earlier try of this launch has made an object."""
     found = (there["metadata"].get("labels") or {}).get(LAUNCH_ID)
     return bool(ctx.launch_id) and found == label_value(ctx.launch_id)
 

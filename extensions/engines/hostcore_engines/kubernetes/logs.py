@@ -1,4 +1,4 @@
-"""What a pod has printed, read on from where it was read before.
+"""Reads the log of a pod on from a position.
 
 Kubernetes has no offsets: it gives a log from some age on, in seconds, each line after the time it was printed at, and
 rotates it away at 10 MiB. So a position is a second, and the number of bytes printed in it that were read already. That
@@ -17,7 +17,7 @@ from hostcore_engines.kubernetes.cluster import Cluster, NotFound, Object
 from hostcore_hookspecs import FatalError, LogChunk
 
 _CHUNK_BYTES: Final = 1 << 20
-#: Asked for in addition: the server's clock is told to the second, and the kubelet's may differ.
+#: Read in addition: the server's clock has a resolution of a second, and the kubelet's may differ.
 _MARGIN_SECONDS: Final = 10
 _PLACE: Final = re.compile(
     r"(?P<pod>[-0-9A-Za-z]+)/(?P<restarts>[0-9]{1,9})/(?P<second>[0-9]{1,12})/(?P<read>[0-9]{1,18})"
@@ -29,7 +29,7 @@ _LONGEST_STAMP: Final = 40
 
 @attrs.frozen(kw_only=True)
 class LogPosition:
-    """How far the log of a pod was read."""
+    """Position in the log of a pod."""
 
     #: Its uid: another pod of the same name has another log.
     pod: str
@@ -45,7 +45,7 @@ class LogPosition:
 
     @classmethod
     def of(cls, text: str) -> "LogPosition | None":
-        """What ``str`` made of a position; None for the empty text.
+        """Return the position written as ``text``; None for the empty text.
 
         :raises FatalError: It is none.
         """
@@ -94,7 +94,7 @@ def _read(
 
 
 def _take(stream: Iterator[bytes], position: LogPosition) -> tuple[str, LogPosition]:
-    """What is new in a log, at most a chunk, and the position after it."""
+    """Return the new part of a log, at most a chunk, and the position after it."""
     skip, taken = position.read, bytearray()
     second, counted = position.second, 0  # bytes of that second, read before or now
     for printed_at, data in _lines(stream):

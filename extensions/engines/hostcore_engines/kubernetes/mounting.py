@@ -1,4 +1,4 @@
-"""Where things are in the container: the run, the job, and what to start."""
+"""Volumes of the container: for the run, the job, and the code to start."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
@@ -35,11 +35,7 @@ class Mounts:
 
 
 def mounts_of(ctx: LaunchContext, settings: KubernetesSettings, *, document: str) -> Mounts:
-    """What the container needs to see.
-
-    :param document: The name of the ConfigMap with the job, for a container that does not see the run directory.
-    :raises FatalError: The settings do not fit together.
-    """
+    """Return the mounts that the container needs."""
     volumes: list[dict[str, Any]] = []
     mounts: list[dict[str, Any]] = []
 
@@ -63,7 +59,7 @@ def mounts_of(ctx: LaunchContext, settings: KubernetesSettings, *, document: str
 
 
 def _of_volume(ctx: LaunchContext, root: PurePosixPath) -> Iterator[dict[str, Any]]:
-    """What the container sees of the volume: to write, its own run alone.
+    """Yield the mounts of the volume: its own run alone is writable.
 
     :param root: Where the volume is mounted.
     """
@@ -104,7 +100,7 @@ def _volume_path(ctx: LaunchContext, settings: KubernetesSettings) -> PurePosixP
 
 
 def _is_object_store(uri: str | None) -> bool:
-    """Whether all nodes reach a place, and not each its own of that name."""
+    """Return whether a URI is the same place for all nodes."""
     scheme, separator, _ = (uri or "").partition("://")
     return bool(separator) and scheme.rpartition("::")[2] not in ("file", "local", "memory")
 
@@ -112,13 +108,13 @@ def _is_object_store(uri: str | None) -> bool:
 def command_of(
     ctx: LaunchContext, settings: KubernetesSettings, *, own_python: str, rendezvous: Sequence[str]
 ) -> list[str]:
-    """What the container starts: the command as it is for one rank, below torchrun for several.
+    """Return the container's command: as it is for one rank, below torchrun for several.
 
     A list of arguments; no shell sees it, and Kubernetes replaces nothing in it but the variables in ``rendezvous``.
 
     :param own_python: This machine's interpreter, which the image's takes the place of.
     :param rendezvous: torchrun's arguments for the place of this node among the others.
-    :raises FatalError: Several nodes have nowhere to keep what they train.
+    :raises FatalError: Several nodes share no place for the state of the run.
     """
     resources = ctx.job.resources
     if resources.num_nodes > 1 and settings.volume is None and not _is_object_store(ctx.job.checkpoint_base_uri):

@@ -1,6 +1,6 @@
-"""Names, labels and quantities as Kubernetes takes them, and what to say of those that it does not.
+"""Names, labels and quantities as Kubernetes takes them, and errors for those that it does not.
 
-Checked here because the server tells of them in its own terms, or not at all before the pods are made: the message is
+Checked here because the server reports them in its own terms, or not at all before the pods are made: the message is
 to show the place in the job.
 """
 
@@ -46,7 +46,7 @@ def object_name(name: str) -> str:
 
 
 def label_value(text: str) -> str:
-    """A text as the value of a label: what no label may have becomes ``-``, and a digest tells such values apart."""
+    """Convert a text to the value of a label: forbidden characters become ``-``, and a digest keeps values distinct."""
     if _VALUE.fullmatch(text):
         return text
     stem = re.sub(r"[^A-Za-z0-9_.-]+", "-", text)[:54].strip("-_.")

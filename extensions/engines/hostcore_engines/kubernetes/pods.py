@@ -30,13 +30,13 @@ _CONTAINER_SECURITY: Final = {
     "runAsNonRoot": True,
     "seccompProfile": {"type": "RuntimeDefault"},
 }
-#: What a job's ``grace_seconds`` is if its document does not say.
+#: Default of a job's ``grace_seconds``.
 _GRACE_SECONDS: Final = 25.0
 
 
 @attrs.frozen(kw_only=True)
 class Pods:
-    """What all pods of a job have in common, in the pieces that manifests are made of."""
+    """Parts of the manifests that all pods of a job share."""
 
     image: str | None
     command: Sequence[str]
@@ -59,7 +59,7 @@ def pods_of(
     rendezvous: Sequence[str],
     show_values: bool,
 ) -> Pods:
-    """What the pods of a launch are like.
+    """Return the shared parts of a launch's pods.
 
     :param document: See :func:`.mounting.mounts_of`.
     :param rendezvous: See :func:`.mounting.command_of`.

@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 import attrs
 from annotated_types import Ge
 
-from hostcore_engines.kubernetes.cluster import Kind, Object
+from hostcore_engines.kubernetes.cluster import Object, ResourceKind
 from hostcore_engines.kubernetes.labels import Marks
 from hostcore_engines.kubernetes.launching import KubernetesLauncher
 from hostcore_engines.kubernetes.pods import Pods
@@ -24,7 +24,7 @@ class PytorchJobLauncher(KubernetesLauncher):
 
     @attrs.frozen(kw_only=True)
     class Settings(KubernetesSettings):
-        """Where the cluster is, what the pods are like, and when the operator starts them again."""
+        """Cluster, pods, and restarts by the operator."""
 
         restart_policy: Literal["Never", "OnFailure"] = attrs.field(
             default="Never",
@@ -47,7 +47,7 @@ class PytorchJobLauncher(KubernetesLauncher):
         )
 
     plugin: ClassVar = "kubernetes-pytorchjob"
-    kind: ClassVar = Kind(
+    kind: ClassVar = ResourceKind(
         name="PyTorchJob",
         group="kubeflow.org",
         version="v1",

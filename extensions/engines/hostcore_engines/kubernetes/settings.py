@@ -1,4 +1,4 @@
-"""What both launchers for Kubernetes can be told."""
+"""Settings of both launchers for Kubernetes."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,7 +20,7 @@ class Toleration:
 
 @attrs.frozen(kw_only=True)
 class KubernetesSettings:
-    """Where the cluster is, and what a pod is to be like."""
+    """Cluster and pods."""
 
     image: str | None = attrs.field(
         default=None, metadata={"help": "The container image of jobs that name none in `resources.image`."}

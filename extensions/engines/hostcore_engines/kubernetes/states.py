@@ -1,4 +1,4 @@
-"""How a job stands: what is read from the object that the operator keeps, from its pods, and from the run itself."""
+"""Status of a job: from the operator's object, its pods, and the run itself."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -19,13 +19,13 @@ _ACTIVE_PHASES: Final = frozenset({"Pending", "Running"})
 
 @attrs.frozen(kw_only=True)
 class Conditions:
-    """What an operator says of a job, whatever it calls it: each is its message, or None if it does not hold."""
+    """Conditions of a job, under any operator: each is its message, or None if it does not hold."""
 
     succeeded: str | None = None
     failed: str | None = None
     running: str | None = None
     suspended: str | None = None
-    #: Without a condition that says so: what the job was told to be.
+    #: Message of a job without any of these conditions.
     submitted: str
 
 
@@ -38,12 +38,12 @@ def condition(job: Object, name: str, default: str) -> str | None:
 
 
 def is_over(conditions: Conditions) -> bool:
-    """Whether nothing comes after it."""
+    """Return whether the conditions are final."""
     return conditions.succeeded is not None or conditions.failed is not None
 
 
 def is_cancelled(job: Object) -> bool:
-    """Whether it was cancelled; it may not have ended yet."""
+    """Return whether a job was cancelled; it may not have ended yet."""
     return CANCELLED in (job["metadata"].get("annotations") or {})
 
 
@@ -55,10 +55,10 @@ def status_of(
     exit_code: int | None,
     result: LaunchStatus | None,
 ) -> LaunchStatus:
-    """How a job stands.
+    """Return the status of a job.
 
     :param exit_code: Of the first node; None if it has not ended, or its pod is gone.
-    :param result: How the run ended, as it says itself; None if it has not, or cannot be asked.
+    :param result: Recorded end of the run; None if it has not ended, or its directory is not seen.
     """
     if conditions.succeeded is not None:
         if result is not None:
@@ -75,7 +75,7 @@ def status_of(
 
 
 def gone(handle: LaunchHandle, kind: str) -> LaunchStatus:
-    """How a job stands of which the cluster knows nothing any more."""
+    """Return the status of a job that the cluster does not know any more."""
     name = f"{handle.details['namespace']}/{handle.id}"
     return own_result(handle) or LaunchStatus(
         status="lost", message=f"the {kind} {name} is gone: deleted, or its time to be kept is over"
@@ -83,7 +83,7 @@ def gone(handle: LaunchHandle, kind: str) -> LaunchStatus:
 
 
 def own_result(handle: LaunchHandle) -> LaunchStatus | None:
-    """How the run ended, as it says itself; None if it has not, or this machine does not see it."""
+    """Return the recorded end of the run; None if it has not ended, or this machine does not see it."""
     run_dir = handle.details.get("run_dir")
     return result_of(run_dir, handle.details["earlier_result"]) if run_dir else None
 
@@ -92,15 +92,15 @@ def _cancelled(pods: Sequence[Object], *, ended: bool, result: LaunchStatus | No
     if not ended and any((pod.get("status") or {}).get("phase") in _ACTIVE_PHASES for pod in pods):
         return LaunchStatus(status="running", message="it was asked to stop, and writes its checkpoint")
     if result is not None and result.status in ("succeeded", "failed", "lost"):
-        return result  # it had come to its end before it heard of it
-    # Kubernetes knows SIGTERM alone, after which a run says that it was preempted.
+        return result  # it had ended before it received the signal
+    # Kubernetes has no signal but SIGTERM, which a run records as a preemption.
     return LaunchStatus(status="cancelled", message="cancelled", exit_code=result.exit_code if result else None)
 
 
 def _failed(told: str, pods: Sequence[Object], code: int | None, result: LaunchStatus | None) -> LaunchStatus:
     troubles = [trouble for trouble in troubles_of(pods) if trouble.ended]
     if result is not None:
-        # A run that was killed cannot say by whom.
+        # A killed run has no record of the cause.
         killed = [str(trouble) for trouble in troubles if trouble.by_kubernetes][:1]
         if result.status != "failed" or not killed:
             return result

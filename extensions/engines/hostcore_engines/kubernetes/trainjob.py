@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Final, Literal
 
 import attrs
 
-from hostcore_engines.kubernetes.cluster import Kind, Object
+from hostcore_engines.kubernetes.cluster import Object, ResourceKind
 from hostcore_engines.kubernetes.labels import Marks
 from hostcore_engines.kubernetes.launching import KubernetesLauncher
 from hostcore_engines.kubernetes.names import require_name
@@ -32,7 +32,7 @@ class TrainJobLauncher(KubernetesLauncher):
 
     @attrs.frozen(kw_only=True)
     class Settings(KubernetesSettings):
-        """Where the cluster is, what the pods are like, and the runtime that they are made from."""
+        """Cluster, pods, and the runtime that they are made from."""
 
         runtime: str = attrs.field(
             default="torch-distributed", metadata={"help": "The training runtime, one for PyTorch."}
@@ -42,7 +42,7 @@ class TrainJobLauncher(KubernetesLauncher):
         )
 
     plugin: ClassVar = "kubernetes-trainjob"
-    kind: ClassVar = Kind(
+    kind: ClassVar = ResourceKind(
         name="TrainJob",
         group="trainer.kubeflow.org",
         version="v1alpha1",
@@ -105,7 +105,7 @@ class TrainJobLauncher(KubernetesLauncher):
         }
 
     def conditions(self, job: Object) -> Conditions:
-        """See :meth:`KubernetesLauncher.conditions`. That it runs is no condition: its replicated jobs say so."""
+        """See :meth:`KubernetesLauncher.conditions`. Running is no condition: it follows from the replicated jobs."""
         jobs = (job.get("status") or {}).get("jobsStatus") or ()
         is_active = any(one.get("active") or one.get("ready") for one in jobs)
         return Conditions(

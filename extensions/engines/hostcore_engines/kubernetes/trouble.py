@@ -1,4 +1,4 @@
-"""What keeps the pods of a job from running, or has ended them, in Kubernetes' own words."""
+"""Obstacles and ends of a job's pods, with Kubernetes' reasons."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -9,7 +9,7 @@ Object = Mapping[str, Any]
 
 #: Waiting for these is how every container begins.
 _ORDINARY: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
-#: A reason that says less than the exit code does.
+#: Reasons that are less specific than the exit code.
 _UNSPECIFIC: Final = frozenset({"", "Error", "Completed"})
 _EXIT_CODES: Final = {2: "the job is invalid", 3: "a policy refused the job"}
 _LAST_WORDS: Final = 300
@@ -17,7 +17,7 @@ _LAST_WORDS: Final = 300
 
 @attrs.frozen(kw_only=True)
 class Trouble:
-    """Why a pod does not run, or how it ended."""
+    """Obstacle or end of a pod."""
 
     #: Kubernetes' reason: ``OOMKilled``, ``Unschedulable``, ``ImagePullBackOff``.
     reason: str
@@ -34,7 +34,7 @@ class Trouble:
 
 
 def troubles_of(pods: Sequence[Object]) -> list[Trouble]:
-    """What is wrong with pods, those that ended first."""
+    """Return the troubles of pods, those that ended first."""
     found = [trouble for pod in pods for trouble in _of_pod(pod)]
     return sorted(found, key=lambda trouble: not trouble.ended)
 

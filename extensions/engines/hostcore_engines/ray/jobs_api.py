@@ -9,7 +9,7 @@ from urllib.parse import quote
 from hostcore_builtin_plugins.http_endpoint import proxy_for
 from hostcore_hookspecs import FatalError, TransientError
 
-#: As Ray says that it has no such job; another server's 404 says something else.
+#: Ray's text for an unknown job; another server's 404 has another text.
 _NO_JOB: Final = "does not exist"
 _ALREADY: Final = "already exists"
 #: The head's 500 for a request that the node which starts the job has refused.
@@ -50,7 +50,7 @@ class JobsApi:
         return True
 
     def info(self, submission_id: str) -> dict[str, Any] | None:
-        """What Ray knows of a job: ``status``, ``message``, ``driver_exit_code``, …; None if it knows none.
+        """Return Ray's record of a job: ``status``, ``message``, ``driver_exit_code``, …; None if it has none.
 
         :raises TransientError, FatalError: See :meth:`submit`.
         """

@@ -20,7 +20,7 @@ from hostcore_hookspecs import FatalError, LaunchContext, LaunchHandle, LaunchPl
 
 _KEEPER: Final = "hostcore_engines.keeper"
 _DRIVER: Final = "hostcore_engines.ray.driver"
-#: What Ray says of a job that is not over; everything else is an end.
+#: Ray's statuses of a job that is not over; every other one is an end.
 _WAITING: Final = {"PENDING": "submitted", "RUNNING": "running"}
 #: The place in a log that Ray gives; others are places in the file in the run directory.
 _IN_RAYS: Final = "ray:"
@@ -113,7 +113,7 @@ class RayLauncher:
         if said == "STOPPED" or LaunchFolder(Path(details["folder"])).cancelled() is not None:
             return LaunchStatus(status="cancelled", message="it was stopped, and has left no result")
         if said == "FAILED":
-            # torchrun makes 1 of every exit code, so it says nothing about the run's.
+            # torchrun makes 1 of every exit code, so it is not the run's.
             code = None if details["agents"] else job.get("driver_exit_code")
             return LaunchStatus(status="failed", message=message, exit_code=code)
         return LaunchStatus(status="lost", message=f"Ray says {said}, and the run has left no result")
@@ -122,7 +122,7 @@ class RayLauncher:
         """See :func:`hostcore_hookspecs.launcher.cancel`.
 
         The keepers send SIGINT to the ranks, as from Ctrl-C. Ray's own way to stop a job is the force behind it: it
-        sends SIGTERM, and SIGKILL 3 seconds later unless the cluster says otherwise.
+        sends SIGTERM, and SIGKILL 3 seconds later unless the cluster is configured otherwise.
         """
         api = self._api(handle.details["address"])
         if not _goes_on(api, handle.id):
@@ -186,7 +186,7 @@ class RayLauncher:
         )
 
     def _request(self, ctx: LaunchContext, launch_id: str, folder: LaunchFolder) -> dict[str, Any]:
-        """What is submitted. The variables of the job are in the run directory: Ray shows a job to all its users."""
+        """Return the request for Ray, without the job's variables: Ray shows a job to all its users."""
         resources, python = ctx.job.resources, self._settings.python or ctx.command[0]
         log = str(_log(ctx.run_dir, 0))
         each = _of_each(resources)
@@ -206,7 +206,7 @@ class RayLauncher:
 
 
 def _of_each(resources: Any) -> dict[str, float]:
-    """What is taken on each node, by the names of Ray's entry point."""
+    """Return the resources of each node, by the names of Ray's entry point."""
     memory = resources.memory_per_node_gb
     asked = {
         "num_cpus": resources.cpus_per_node,

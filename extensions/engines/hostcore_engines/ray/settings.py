@@ -1,4 +1,4 @@
-"""What a job says to the launcher ``ray``."""
+"""Settings of the launcher ``ray``."""
 
 import os
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ _DEFAULT_ADDRESS: Final = "http://127.0.0.1:8265"
 
 @attrs.frozen(kw_only=True)
 class RaySettings:
-    """Which cluster, and what the job needs there."""
+    """Cluster, and resources of the job there."""
 
     address: Annotated[str, MinLen(1)] | None = attrs.field(
         default=None,
@@ -54,7 +54,7 @@ class RaySettings:
 
 
 def address_of(settings: RaySettings) -> str:
-    """Where the dashboard is, without a slash at the end."""
+    """Return the URL of the dashboard, without a slash at the end."""
     return (settings.address or os.environ.get(_ADDRESS_VARIABLE) or _DEFAULT_ADDRESS).rstrip("/")
 
 
@@ -89,5 +89,5 @@ def check_resources(ctx: LaunchContext) -> None:
         raise FatalError(
             "the launcher ray knows no namespace",
             pointer="/resources/namespace",
-            hint="the address of the dashboard says which cluster it is",
+            hint="the address of the dashboard selects the cluster",
         )

@@ -20,14 +20,14 @@ _SBATCH_VARIABLES: Final = {"time": "TIMELIMIT", "mem": "MEM_PER_NODE"}
 #: Of a job that submits another one; Slurm sets them anew, but not all.
 _KEPT_SLURM: Final = frozenset({"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT"})
 
-#: That a command has not heard an answer, or was not believed who it is: munged is restarted now and then.
+#: Lost answers and failed authentication: munged is restarted now and then.
 _TRANSIENT: Final = re.compile(
     r"unable to (contact|establish)|standby mode|timed out|timeout|try again|temporarily (unable|unavailable)"
     r"|connection|communication|broken pipe|network is|no route to host|zero bytes were transmitted"
     r"|transport endpoint|(send|receive) failure|(unexpected|insane) message|authentication|credential|munge",
     re.IGNORECASE,
 )
-#: Of commands that ask or cancel: every other failure of theirs says nothing about the job.
+#: Errors of commands that query or cancel: every other failure of theirs leaves the job's state unknown.
 _DENIED: Final = re.compile(r"permission denied|invalid user", re.IGNORECASE)
 _UNKNOWN: Final = re.compile(
     r"invalid job id|job/step already complet|job has already finished|already completing", re.I
@@ -43,7 +43,7 @@ _REFUSALS: Final = (
     ("memory", "/resources/memory_per_node_gb", "`sinfo --Node --format='%N %m'` shows what the nodes have, in MiB"),
     ("gres|gpu|tres", "/resources/gpus_per_node", "`sinfo --Node --format='%N %G'` shows what the nodes have"),
     ("node count|more nodes", "/resources/num_nodes", "`sinfo --summarize` shows how many nodes there are"),
-    ("option|reservation|license|dependency", "/launcher/options", "`man sbatch` tells of each option"),
+    ("option|reservation|license|dependency", "/launcher/options", "`man sbatch` describes each option"),
     ("cpu|node configuration", "/resources", "`sinfo --Node --long` shows what the nodes have"),
 )
 
@@ -63,15 +63,15 @@ def submit(script: str, arguments: Sequence[str], env: Mapping[str, str]) -> str
     )
     if done.returncode:
         raise _failed(done)
-    # The last line: a site's own filter may say something before it.
+    # The last line: a site's own filter may print before it.
     job = done.stdout.strip().rpartition("\n")[2].partition(";")[0]
     if not job.isdecimal():
-        raise TransientError(f"sbatch has submitted a job, and does not say which: {done.stdout.strip()}")
+        raise TransientError(f"sbatch has submitted a job, but printed no job id: {done.stdout.strip()}")
     return job
 
 
 def show(job: str) -> SlurmJob | None:
-    """What the controller says of a job; None if it does not know it, or not any more.
+    """Return the controller's record of a job; None if it does not know it, or not any more.
 
     :raises TransientError: It did not answer.
     """
@@ -169,7 +169,7 @@ def _options_in(script: str) -> list[str]:
 
 
 def _failed(done: "subprocess.CompletedProcess[str]") -> FatalError | TransientError:
-    """What a command that failed has said, as an error. It is a refusal only where Slurm has said no."""
+    """Error of a failed command: fatal only where Slurm has refused, else transient."""
     program = Path(done.args[0]).name
     if done.returncode < 0:
         return TransientError(f"{program} was ended by signal {-done.returncode}")

@@ -1,4 +1,4 @@
-"""The launcher ``slurm``: a batch job that goes on from its checkpoint when Slurm starts it again."""
+"""The launcher ``slurm``: a batch job that is resumed from its checkpoint when Slurm starts it again."""
 
 import contextlib
 import time
@@ -68,7 +68,7 @@ class SlurmLauncher:
     def poll(self, handle: LaunchHandle) -> LaunchStatus:
         """See :func:`hostcore_hookspecs.launcher.poll`.
 
-        Slurm says it as long as it remembers the job; then the run's result and what the script has noted.
+        Reads Slurm's record as long as it has one; then the run's result and the script's notes.
 
         :raises TransientError: Slurm did not answer.
         """

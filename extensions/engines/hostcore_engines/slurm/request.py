@@ -1,4 +1,4 @@
-"""What a job asks of Slurm, as options of sbatch."""
+"""Options of sbatch for a job."""
 
 import hashlib
 import math
@@ -24,19 +24,19 @@ def key_of(launch_id: str) -> str:
 
 
 def comment_of(launch_id: str) -> str:
-    """What the job of a launch is found by in the queue."""
+    """Return the comment by which a launch's job is found in the queue."""
     return f"{_COMMENT}{key_of(launch_id)}"
 
 
 def job_name(ctx: LaunchContext) -> str:
-    """What the job is called in the queue."""
+    """Return the job's name in the queue."""
     return ctx.name or "hostcore"
 
 
 def options_of(settings: Settings, ctx: LaunchContext) -> list[str]:
-    """The options of sbatch, without those that say where the output goes.
+    """Return the options of sbatch, without those for the output.
 
-    :raises FatalError: When the job asks for what Slurm does not have.
+    :raises FatalError: When the job has a request that Slurm does not support.
     """
     resources = ctx.job.resources
     _check(ctx)
@@ -68,7 +68,7 @@ def options_of(settings: Settings, ctx: LaunchContext) -> list[str]:
 
 
 def mebibytes(gigabytes: float) -> int:
-    """What Slurm calls M (2^20 bytes), from GB (10^9 bytes); rounded up."""
+    """Convert GB (10^9 bytes) to Slurm's M (2^20 bytes), rounded up."""
     return math.ceil(Decimal(str(gigabytes)) * 10**9 / _MIB)
 
 

@@ -1,4 +1,4 @@
-"""The batch script: claims the launch, starts the run on the nodes, hands signals on, and notes how it ended.
+"""The batch script: claims the launch, starts the run on the nodes, forwards signals, and records the end.
 
 Beside ``config/run.json`` it leaves
 
@@ -6,7 +6,7 @@ Beside ``config/run.json`` it leaves
 ``slurm.LAUNCH``        the job that runs this launch: the first one that writes the file
 ``slurm.JOB.start``     empty; as old as the newest start of the job
 ``slurm.JOB.pid``       the process on the first node that signals are for
-``slurm.JOB.asked``     the last signal that the script was told to hand on
+``slurm.JOB.asked``     the last signal that the script was asked to forward
 ``slurm.JOB.end``       the exit code, once it is over; Slurm itself forgets that after some minutes
 ======================  ====================================================================================
 """
@@ -143,7 +143,7 @@ exit "$code"
 
 @attrs.frozen(kw_only=True)
 class BatchScript:
-    """What a batch script is made of."""
+    """Contents of a batch script."""
 
     #: Of sbatch.
     options: Sequence[str]
@@ -188,12 +188,12 @@ class BatchScript:
         return "\n".join([*lines, *self._own_output(), ""])
 
     def _own_output(self) -> list[str]:
-        """Where Slurm cannot be told the log's name, the script opens it."""
+        """Return the line that opens the log, where Slurm's options cannot name it."""
         return [] if output_option(self.run_dir) else ['exec >>"$run_dir/logs/slurm-$SLURM_JOB_ID.out" 2>&1']
 
 
 def log_of(run_dir: str, job: str) -> PurePosixPath:
-    """Where the output of a job goes, that of all its starts."""
+    """Return the path of a job's output, that of all its starts."""
     return PurePosixPath(run_dir, "logs", f"slurm-{job}.out")
 
 
@@ -203,7 +203,7 @@ def note_of(run_dir: str, name: str) -> PurePosixPath:
 
 
 def output_option(run_dir: str) -> str | None:
-    """Where Slurm is to write the output of the batch script; None if it cannot: a backslash turns ``%j`` off."""
+    """Return Slurm's option for the output; None if it has none for this path: a backslash turns ``%j`` off."""
     if "\\" in run_dir or "\n" in run_dir:
         return None
     return f"--output={log_of(run_dir.replace('%', '%%'), '%j')}"

@@ -1,4 +1,4 @@
-"""What a job says to the launcher ``slurm``."""
+"""Settings of the launcher ``slurm``."""
 
 import re
 from typing import Annotated, Final, Literal
@@ -14,7 +14,7 @@ _TIME: Final = re.compile(r"[0-9]{1,7}|([0-9]{1,5}:)?[0-9]{1,5}:[0-5]?[0-9]|[0-9
 _VALUE: Final = re.compile(r"[A-Za-z0-9_.,:;=+*/@%~^&|!?<>()\[\]{}$-]+", re.ASCII)
 _OPTION: Final = re.compile(rf"--(?P<name>[a-z][a-z0-9-]*)(=(?P<value>{_VALUE.pattern}))?", re.ASCII)
 
-#: Options of sbatch that the launcher writes itself, and what says them in a job.
+#: Options of sbatch that the launcher writes itself, and the job's keys for them.
 _OWN: Final = {
     "account": "resources.namespace",
     "comment": "",
@@ -68,7 +68,7 @@ Word = Annotated[str, MinLen(1)]
 
 @attrs.frozen(kw_only=True)
 class Settings:
-    """Where in the cluster, for how long, and what happens when the time is over."""
+    """Partition, time limit, and requeueing."""
 
     partition: Word | None = attrs.field(
         default=None, metadata={"help": "The partition, or several: `gpu,gpu-low`.", "default": "the cluster's"}

@@ -1,4 +1,4 @@
-"""What Slurm says of a job, and what that means for a launch."""
+"""Slurm's record of a job, as the status of a launch."""
 
 import re
 import signal
@@ -41,7 +41,7 @@ _WORDS: Final = {
     "REVOKED": "another cluster has taken it",
     "TIMEOUT": "its time limit was reached",
 }
-#: Why a job waits, where Slurm's word does not say it. It waits in a state of its own otherwise.
+#: Explanations of Slurm's reasons for waiting that are unclear by themselves.
 _REASONS: Final = {
     "AssociationJobLimit": "the account runs as many jobs as it may",
     "BeginTime": "it was requeued, and Slurm waits two minutes before it looks at it again",
@@ -82,17 +82,17 @@ class SlurmJob:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it has not begun, or is to begin again."""
+        """True if the job has not begun, or is to begin again."""
         return self.state in _WAITING
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing of it runs any more, and nothing will."""
+        """True if nothing of the job runs any more, and nothing will."""
         return self.state in _OVER
 
     @property
     def code(self) -> int | None:
-        """How the batch script ended: its exit code, or the signal below zero; None if that says nothing.
+        """Exit code of the batch script, or its signal below zero; None if it is not the script's own.
 
         Slurm ends scripts with signals of its own where it cancels them.
         """
@@ -101,7 +101,7 @@ class SlurmJob:
         return None
 
     def ended_within(self, seconds: float) -> bool:
-        """Whether it has ended just now, by this machine's clock."""
+        """Return whether the job has ended within the last ``seconds``, by this machine's clock."""
         try:
             ended = time.mktime(time.strptime(self.end_time, "%Y-%m-%dT%H:%M:%S"))
         except ValueError:
@@ -127,7 +127,7 @@ _NUMBERS: Final = ("exit_code", "signal", "restarts")
 
 
 def parse_job(shown: str) -> SlurmJob:
-    """What ``scontrol show job`` has printed.
+    """Parse the output of ``scontrol show job``.
 
     :raises ValueError: If it is something else.
     """
@@ -139,7 +139,7 @@ def parse_job(shown: str) -> SlurmJob:
 
 
 def status_under_way(job: SlurmJob) -> LaunchStatus:
-    """What a job that is not over means for its launch."""
+    """Return the status of a launch whose job is not over."""
     again = f", start {job.restarts + 1}" if job.restarts else ""
     if job.is_waiting:
         return LaunchStatus(status="submitted", message=f"job {job.id} {_waits(job)}{again}")
@@ -163,11 +163,11 @@ def _waits(job: SlurmJob) -> str:
 
 
 def status_at_the_end(job: SlurmJob | None, result: LaunchStatus | None, code: int | None, *, log: str) -> LaunchStatus:
-    """What became of a launch whose job is over.
+    """Return the status of a launch whose job is over.
 
-    :param job: As Slurm says; None: it has forgotten the job.
-    :param result: As the run says; None if it has not.
-    :param code: As the batch script has noted it; None if it has not.
+    :param job: Slurm's record; None: it has forgotten the job.
+    :param result: Result of the run; None if it left none.
+    :param code: Exit code noted by the batch script; None if it has not.
     :param log: Where its output is.
     """
     state = job.state if job else ""

@@ -78,7 +78,7 @@ class TorchrunLauncher:
                 if folder.claimed(node) is None:
                     start_keeper(ctx, folder, node, host, ssh=self._settings.ssh)
         except BaseException as error:
-            # A try that goes on finds the others; one that does not must leave nothing behind.
+            # A try that can be repeated finds the others; one that cannot must leave nothing behind.
             if not (ctx.launch_id and isinstance(error, TransientError)):
                 stop(folder, range(len(hosts)), 0.0, patience_seconds=_FORCE_SECONDS)
             raise
@@ -108,7 +108,7 @@ class TorchrunLauncher:
         failed = [f"on node {node} with {code}" for node, code in said if code]
         words = f"its last words are in {log_of(run_dir, 0)}"
         if failed:
-            # torchrun makes 1 of every exit code, so it says nothing about the run's.
+            # torchrun makes 1 of every exit code, so it is not the run's.
             return LaunchStatus(
                 status="failed", message=f"torchrun ended {', '.join(failed)}, without a result; {words}"
             )
@@ -190,7 +190,7 @@ def _found(handle: LaunchHandle) -> tuple[LaunchFolder, int]:
 
 
 def _addresses(hosts: Sequence[str]) -> list[str | None]:
-    """How each machine is reached by the others; None: as it says of itself."""
+    """Return each machine's address for the others; None: the address that it finds for itself."""
     if set(hosts) == {HERE}:
         return [_LOOPBACK] * len(hosts)
     return [None if host == HERE else host.rpartition("@")[2] for host in hosts]

@@ -1,4 +1,4 @@
-"""What a job says to the launcher ``torchrun``."""
+"""Settings of the launcher ``torchrun``."""
 
 from collections.abc import Mapping
 from typing import Annotated, Final
@@ -10,7 +10,7 @@ from hostcore_hookspecs import FatalError, InvalidSettings, LaunchContext
 
 #: Started as processes of this machine.
 HERE: Final = "localhost"
-#: What the launcher says itself.
+#: Arguments that the launcher sets itself.
 _OWN_RENDEZVOUS: Final = frozenset({"is_host", "store_type"})
 
 Host = Annotated[str, MinLen(1)]
@@ -18,7 +18,7 @@ Host = Annotated[str, MinLen(1)]
 
 @attrs.frozen(kw_only=True)
 class TorchrunSettings:
-    """Which machines, and what happens when one of them is lost."""
+    """Machines, and recovery from the loss of one."""
 
     hosts: tuple[Host, ...] = attrs.field(
         default=(),

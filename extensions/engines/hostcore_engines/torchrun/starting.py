@@ -50,7 +50,7 @@ def start_keeper(ctx: LaunchContext, folder: LaunchFolder, node: int, host: str,
 
 
 def log_of(run_dir: str, node: int) -> Path:
-    """Where the output of a node goes."""
+    """Return the path of a node's output."""
     return Path(run_dir, "logs", f"torchrun.{node}.log")
 
 
@@ -65,7 +65,7 @@ def _command(ctx: LaunchContext, folder: LaunchFolder, node: int, host: str, ssh
 
 
 def _meeting_place(ctx: LaunchContext) -> dict[str, str]:
-    """Where the ranks find each other: in the folder that the run directory is in, whatever the usual one is."""
+    """Return the variable that makes the ranks meet in the parent of the run directory."""
     return {"HOSTCORE_RUNS_DIR": str(Path(ctx.run_dir).parent)}
 
 
@@ -81,7 +81,7 @@ def _is_claimed(folder: LaunchFolder, node: int) -> bool:
 def _failure(
     ctx: LaunchContext, node: int, host: str, done: "subprocess.CompletedProcess[bytes]"
 ) -> FatalError | TransientError:
-    """What it means that a keeper has not begun."""
+    """Error for a keeper that has not begun."""
     said = done.stdout.decode(errors="replace").strip().splitlines()
     words = f": {said[-1]}" if said else ""
     if host != HERE and done.returncode == _SSH_FAILED:

@@ -215,7 +215,7 @@ def test_a_controller_that_does_not_answer_is_asked_again(
         ("echo 'sbatch: error: Batch job submission failed: Protocol authentication error' >&2; exit 1", "Protocol"),
         ("echo 'sbatch: error: Batch job submission failed: Communication connection failure' >&2; exit 1", "Commun"),
         ("echo 'sbatch: error: Munge encode failed: Failed to access the socket' >&2; exit 1", "Munge"),
-        ("echo 'the filter has opinions'", "does not say which: the filter has opinions"),
+        ("echo 'the filter has opinions'", "printed no job id: the filter has opinions"),
     ],
 )
 def test_a_submission_that_may_have_happened_is_no_refusal(

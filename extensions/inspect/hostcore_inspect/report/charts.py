@@ -7,7 +7,7 @@ import attrs
 
 from hostcore.cli.wording import figure
 from hostcore_inspect.report.curve import MOST_POINTS, Curve
-from hostcore_inspect.report.drawing import DOTTED_UP_TO, DrawnCurve, Marks, Picture, draw, is_rough
+from hostcore_inspect.report.drawing import DOTTED_UP_TO, DrawnCurve, Picture, PlotMarks, draw, is_rough
 from hostcore_inspect.report.recording import PACE, Recording
 
 #: More curves than these are in the table of metrics alone.
@@ -37,7 +37,7 @@ class Charts:
     """All charts of a run, the loss first, the pace last."""
 
     charts: Sequence[Chart]
-    marks: Marks
+    marks: PlotMarks
     #: Metrics that are not drawn.
     left_out: int
     #: What the signs in the charts mean: those that there are.
@@ -66,7 +66,7 @@ def charts_of(recording: Recording) -> Charts | None:
         return None
     _thin([one.curve for _, curves in groups for one in curves])
     saved = sorted(recording.saved)
-    marks = Marks(
+    marks = PlotMarks(
         last_step=recording.last_step,
         checkpoints=saved[:: len(saved) // _MOST_MARKS + 1],
         attempts=[(attempt, step) for attempt, step in recording.begun_at.items() if attempt > 1],
@@ -122,7 +122,7 @@ def _thin(curves: Sequence[Curve]) -> None:
             curve.thin(share)
 
 
-def _signs(marks: Marks, curves: Sequence[Curve]) -> list[str]:
+def _signs(marks: PlotMarks, curves: Sequence[Curve]) -> list[str]:
     signs = ["The axes count finished steps"]
     if marks.checkpoints:
         signs.append("▲ on the axis is a checkpoint")

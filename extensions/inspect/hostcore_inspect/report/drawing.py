@@ -41,7 +41,7 @@ class DrawnCurve:
 
 
 @attrs.frozen(kw_only=True)
-class Marks:
+class PlotMarks:
     """What is marked in every plot."""
 
     #: The last step of the axis.
@@ -53,7 +53,7 @@ class Marks:
 
 
 @attrs.frozen(kw_only=True)
-class Label:
+class AxisLabel:
     """A text in a picture, at its coordinates."""
 
     text: str
@@ -81,9 +81,9 @@ class Picture:
     height: int
     paths: Sequence[Path]
     #: Beside the vertical axis, below the horizontal one, and at the lines where attempts began.
-    rows: Sequence[Label]
-    columns: Sequence[Label]
-    attempts: Sequence[Label]
+    rows: Sequence[AxisLabel]
+    columns: Sequence[AxisLabel]
+    attempts: Sequence[AxisLabel]
 
 
 @attrs.frozen
@@ -154,7 +154,7 @@ class _Frame:
         return f"{self.bottom - self.y.fraction(value) * (self.bottom - _TOP):.4g}"
 
 
-def draw(curves: Sequence[DrawnCurve], marks: Marks, *, large: bool) -> Picture:
+def draw(curves: Sequence[DrawnCurve], marks: PlotMarks, *, large: bool) -> Picture:
     """A plot of some curves.
 
     :param large: Whether it has the width of the page.
@@ -172,9 +172,9 @@ def draw(curves: Sequence[DrawnCurve], marks: Marks, *, large: bool) -> Picture:
             *_marks(frame, marks, begun),
             *(path for one in curves for path in _curve(frame, one)),
         ],
-        rows=[Label(text=label(tick, rows), x=str(_LEFT - 6), y=frame.down(tick), anchor="end") for tick in rows],
+        rows=[AxisLabel(text=label(tick, rows), x=str(_LEFT - 6), y=frame.down(tick), anchor="end") for tick in rows],
         columns=[
-            Label(
+            AxisLabel(
                 text=f"{int(tick):,}",
                 x=frame.across(tick),
                 y=str(frame.bottom + 17),
@@ -187,7 +187,7 @@ def draw(curves: Sequence[DrawnCurve], marks: Marks, *, large: bool) -> Picture:
     )
 
 
-def _attempt_labels(frame: _Frame, begun: Sequence[tuple[int, int]]) -> Iterator[Label]:
+def _attempt_labels(frame: _Frame, begun: Sequence[tuple[int, int]]) -> Iterator[AxisLabel]:
     """Yield the labels of the lines where attempts began, without those that would cover the one before."""
     free_from = 0.0
     for attempt, step in sorted(begun, key=lambda one: one[1]):
@@ -197,7 +197,7 @@ def _attempt_labels(frame: _Frame, begun: Sequence[tuple[int, int]]) -> Iterator
         left = at - width if ends_there else at
         if left >= free_from:
             free_from = left + width
-            yield Label(text=text, x=frame.across(step), y=str(_TOP), anchor="end" if ends_there else "start")
+            yield AxisLabel(text=text, x=frame.across(step), y=str(_TOP), anchor="end" if ends_there else "start")
 
 
 def is_rough(curve: Curve) -> bool:
@@ -219,7 +219,7 @@ def _axes(frame: _Frame, rows: Sequence[float]) -> Iterator[Path]:
     yield Path(look="axis", d=f"M{_LEFT},{_TOP}V{frame.bottom}H{frame.right}")
 
 
-def _marks(frame: _Frame, marks: Marks, begun: Sequence[tuple[int, int]]) -> Iterator[Path]:
+def _marks(frame: _Frame, marks: PlotMarks, begun: Sequence[tuple[int, int]]) -> Iterator[Path]:
     """The checkpoints, and where attempts began."""
     thinned = marks.checkpoints[:: len(marks.checkpoints) // _MOST_MARKS + 1]
     if thinned:

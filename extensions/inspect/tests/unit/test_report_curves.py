@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import pytest
 
 from hostcore_inspect.report.curve import MOST_POINTS, Curve
-from hostcore_inspect.report.drawing import Marks, Scale, draw, label
+from hostcore_inspect.report.drawing import PlotMarks, Scale, draw, label
 
 
 def curve_of(points: Iterable[tuple[int, float | None]], **limits: int) -> Curve:
@@ -126,7 +126,7 @@ class TestAnAxis:
 class TestLabelsOfAttempts:
     @pytest.mark.parametrize("steps", [[10, 11, 12, 13], [0, 500, 990, 1000], [500, 10, 500]])
     def test_lie_beside_one_another_within_the_plot(self, steps: list[int]) -> None:
-        marks = Marks(last_step=1000, checkpoints=[], attempts=list(enumerate(steps, start=2)))
+        marks = PlotMarks(last_step=1000, checkpoints=[], attempts=list(enumerate(steps, start=2)))
         picture = draw([], marks, large=False)
         assert picture.attempts
         ends = []

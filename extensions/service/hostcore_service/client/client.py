@@ -47,12 +47,12 @@ class InvalidAddress(HostcoreError):
 
 
 class Client:
-    """Talks to one service. To be used from several threads at once.
+    """Client of one service. Threads may share it.
 
     Redirects are not followed: they would take the token, and the job, elsewhere.
 
     :param url: Of the service.
-    :param token: What it wants to see; None: nothing.
+    :param token: Sent with every request; None: no token.
     :param tell: Called with a line for people.
     """
 

@@ -81,5 +81,5 @@ def asked_until_answered(client: Client, ask: Callable[[], T], *, meanwhile: Cal
 def _given_up(url: str, seconds: float) -> ServiceUnreachable:
     return ServiceUnreachable(
         f"{url} has not answered for {seconds / 60:.0f} minutes",
-        hint="the run does not depend on it; `hostcore status` tells how it goes, once the service is back",
+        hint="the run does not depend on it; `hostcore status` shows its state, once the service is back",
     )

@@ -1,1 +1,1 @@
-"""What was recorded is launched, and watched to its end."""
+"""Launch recorded jobs, and watch them to their end."""

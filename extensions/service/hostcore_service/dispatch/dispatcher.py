@@ -195,16 +195,16 @@ class Dispatcher:
         return self._after(job, detail_of(error), final=True)
 
     def refusal(self, launch_id: str) -> HostcoreError | None:
-        """Why a job was not started, if that was found out here, not long ago."""
+        """Return the recent error that kept a job from starting; None without one."""
         return self._refusals.get(launch_id)
 
     def _after(self, job: StoredJob, detail: str, *, final: bool) -> StoredJob:
-        """What is known of a job whose launcher has failed: it is asked again, unless it never took the job."""
+        """Return a job after an error of its launcher: to be polled again, or ended if the error is final."""
         if final:
             return job.ended("failed", detail, ended_ms=now_ms())
         patience_ms = self._settings.operator.service.cancel_grace_seconds * 1000
         if job.cancel_ms is not None and now_ms() - job.cancel_ms > patience_ms:
-            unknown = f"it was cancelled, and whether it has ended its launcher does not say: {detail}"
+            unknown = f"it was cancelled, and its launcher does not report whether it has ended: {detail}"
             return job.ended("lost", unknown, ended_ms=now_ms())
         return attrs.evolve(job, failures=job.failures + 1, detail=detail)
 
@@ -236,7 +236,7 @@ def holder_name(turn: int) -> str:
 
 
 def dead(holders: Iterable[str]) -> list[str]:
-    """Those of some holders whose process numbers say something here, and that do not run any more."""
+    """Return the lease holders that were processes of this machine and have ended."""
     return [name for name in holders if _is_dead(name)]
 
 

@@ -14,7 +14,7 @@ _MOST_LEFT_OVER: Final = 16
 
 
 @attrs.define(eq=False)
-class _Call:
+class _LauncherCall:
     job: StoredJob
     #: Monotonic, in seconds.
     since: float
@@ -45,11 +45,11 @@ class LauncherPool:
         self._when_free = when_free
         self._clock = clock
         self._changed = threading.Condition()
-        self._calls: list[_Call] = []
+        self._calls: list[_LauncherCall] = []
 
     @property
     def free(self) -> int:
-        """How many more may be started now."""
+        """Number of launches that can start now."""
         with self._changed:
             busy = sum(not one.given_up for one in self._calls)
             left_over = len(self._calls) - busy
@@ -66,7 +66,7 @@ class LauncherPool:
 
         :param handle: Raises nothing.
         """
-        call = _Call(job, self._clock())
+        call = _LauncherCall(job, self._clock())
         with self._changed:
             self._calls.append(call)
         name = f"launcher of {job.run_id}"
@@ -77,7 +77,7 @@ class LauncherPool:
                 self._calls.remove(call)
             raise
 
-    def _run(self, call: _Call, handle: Callable[[StoredJob], object]) -> None:
+    def _run(self, call: _LauncherCall, handle: Callable[[StoredJob], object]) -> None:
         try:
             handle(call.job)
         finally:

@@ -44,18 +44,18 @@ def _engine_name(job: StoredJob) -> str:
 
 
 def is_transient(error: HostcoreError) -> bool:
-    """Whether it may go better in a moment."""
+    """Return whether a retry may succeed."""
     return isinstance(error, TransientError)
 
 
 def detail_of(error: HostcoreError) -> str:
-    """What people are told of an error, in a line."""
+    """One line for people about an error, with hints, scrubbed of secrets."""
     told = "; ".join(f"{one.message} ({one.hint})" if one.hint else one.message for one in all_errors(error))
     return bounded(scrub(told))
 
 
 def ended_as(job: StoredJob, result: RunResult, detail: str) -> StoredJob:
-    """A job that has ended as its run says."""
+    """Return a job with the end that its run recorded."""
     return attrs.evolve(
         job.ended(result.status, detail, ended_ms=result.ended_ms),
         exit_code=result.exit_code,

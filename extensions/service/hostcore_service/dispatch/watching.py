@@ -1,4 +1,4 @@
-"""How a launched job goes: what its launcher says, and what its run directory says, put together."""
+"""State of a launched job, from its launcher and its run directory together."""
 
 import logging
 from pathlib import Path
@@ -39,10 +39,10 @@ _FORCE_SECONDS: Final = 5.0
 
 
 def look(job: StoredJob, settings: Settings, discovered: Discovered) -> StoredJob:
-    """Look how a job goes, and cancel it if that was requested.
+    """Poll a job, and cancel it if that was requested.
 
     :return: The job, as far as it is known now.
-    :raises HostcoreError: When that cannot be told now.
+    :raises HostcoreError: When its state cannot be read now.
     """
     launcher = launcher_for(job, settings, discovered)
     assert job.handle is not None  # it is written with the phase
@@ -69,7 +69,7 @@ def _size(path: Path) -> int:
 
 
 def _polled(launcher: Launcher, job: StoredJob, handle: LaunchHandle, settings: Settings) -> LaunchStatus:
-    """What the launcher says; or, where it can say nothing any more, what the run directory does.
+    """Poll the launcher; for a handle of another machine, derive the status from the run directory.
 
     A process of a machine that is gone, or is another service's, has its lease on the file system that they share.
     """
@@ -121,7 +121,7 @@ def _result_of_this_launch(job: StoredJob, settings: Settings) -> RunResult | No
 
 
 def _summary(job: StoredJob, settings: Settings, told: LaunchStatus) -> RunSummary | None:
-    """What the run directory says; None if it cannot be read: the job writes it, and its launcher still counts."""
+    """Summarize the run directory; None if it cannot be read: the job writes it, and its launcher still counts."""
     try:
         return summarize(directory_of(job, settings), told=told)
     except UnknownRun:
@@ -132,7 +132,7 @@ def _summary(job: StoredJob, settings: Settings, told: LaunchStatus) -> RunSumma
 
 
 def _cancel(job: StoredJob, handle: LaunchHandle, launcher: Launcher, settings: Settings, status: LaunchStatus) -> None:
-    """Ask the run to end; through its launcher where it cannot hear, and when it has had its time."""
+    """Ask the run to end; cancel by the launcher if the run cannot be asked or its grace period is over."""
     grace = settings.operator.service.cancel_grace_seconds
     waited = (now_ms() - (job.cancel_ms or 0)) / 1000
     summary = _summary(job, settings, status) if launcher.sees_run_dir else None

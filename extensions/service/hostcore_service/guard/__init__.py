@@ -1,1 +1,1 @@
-"""What a job from others may say."""
+"""Limits on the contents of jobs from others."""

@@ -47,9 +47,9 @@ _LONGEST_VALUE: Final = 32 * 1024
 
 
 def wrong_variable(name: str, value: Any) -> str | None:
-    """Why no job may set a variable, whatever the operator allows; None: it depends on the operator.
+    """Return the reason why no job may set a variable under any operator; None: it depends on the operator.
 
-    :param value: What is no string is for the converter to tell.
+    :param value: Values that are no strings are left to the converter's error.
     """
     if not _NAME.fullmatch(name):
         return "the name of a variable is at most 255 letters, digits and _, and begins with no digit"

@@ -49,9 +49,9 @@ _OWN: Final = (MODEL_ID, EXTRA_ARGS, CONFIG_PATH)
 
 
 def require_allowed(job: Mapping[str, Any], http: HttpSettings, discovered: Discovered) -> None:
-    """See that a job says only what jobs from others may.
+    """Check a job from others against the operator's limits.
 
-    :param job: As it came, before anything of it was looked at; wrong types are for the converter to tell.
+    :param job: Before any other check; wrong types are left to the converter's errors.
     :param discovered: The plugins that are installed where the service runs.
     :raises Errors: Everything that is not allowed.
     """
@@ -105,7 +105,7 @@ def _plugins(job: Mapping[str, Any], http: HttpSettings, discovered: Discovered)
 
 
 def _resolved(kind: str, name: str, discovered: Discovered) -> PluginRef:
-    """Return the plugin behind a name; of a plugin that only the job's environment has, what the name says."""
+    """Return the plugin behind a name; for a plugin of the job's environment alone, a reference built from the name."""
     try:
         return resolve(name, kind, discovered)
     except PluginError:  # unknown here, or a conflict: an error of the plan, unless another environment resolves it
@@ -142,7 +142,7 @@ def _use(pointer: str, kind: str, use: Any) -> Iterator[tuple[str, str, str]]:
 
 
 def _environment(job: Mapping[str, Any], http: HttpSettings) -> Iterator[HostcoreError]:
-    """What the workers' Python may be. Nothing is built before the job runs."""
+    """Yield errors for an environment that is not allowed. Nothing is built before the job runs."""
     environment = job.get("environment")
     if not isinstance(environment, Mapping):
         return

@@ -1,8 +1,8 @@
-"""Which hosts a job from others may name: those of the internet, and those that the operator's file lists.
+"""Hosts that a job from others may name: those of the internet, and those that the operator's file lists.
 
-What an address is for is decided by the address alone, however it is written and whatever is embedded in it. A name is
-looked up when the job comes in; one that is unknown then passes, since only the machine that runs the job can tell, and
-an attacker who can make a name unknown for a moment can as well make it point elsewhere a moment later.
+The scope of an address is decided by the address alone, in all its spellings and with embedded addresses. A name is
+looked up when the job comes in; an unknown name then passes, since only the machine that runs the job can resolve it,
+and an attacker who can make a name unknown for a moment can as well make it point elsewhere a moment later.
 """
 
 import ipaddress
@@ -67,7 +67,7 @@ _COMPATIBLE: Final = ipaddress.ip_network("::/96")
 
 
 @attrs.frozen(kw_only=True)
-class Host:
+class NamedHost:
     """A host as a URI names it."""
 
     #: In lower case; an IPv6 address without its brackets.
@@ -79,12 +79,12 @@ class Host:
 
 @attrs.frozen(kw_only=True)
 class Hosts:
-    """What the operator has opened: names, addresses or patterns of them, with a port (``host:port``) or without."""
+    """Hosts opened by the operator: names, addresses or patterns of them, with a port (``host:port``) or without."""
 
     opened: Sequence[str] = ()
 
-    def why_not(self, host: Host) -> str | None:
-        """Why a host may not be named, without asking a name server; None: it may, as far as its name tells."""
+    def why_not(self, host: NamedHost) -> str | None:
+        """Return the reason against a host, without a name server; None: allowed as far as its spelling shows."""
         name = host.name.removesuffix(".")
         try:
             address = ipaddress.ip_address(name)
@@ -92,15 +92,15 @@ class Hosts:
             return self._why_not_name(attrs.evolve(host, name=name))
         return self._why_not_address(host, address)
 
-    def why_not_there(self, host: Host, addresses: Sequence[str]) -> str | None:
-        """Why a host may not be named, now that its addresses are known."""
+    def why_not_there(self, host: NamedHost, addresses: Sequence[str]) -> str | None:
+        """Return the reason against a host with these addresses; None: allowed."""
         for one in addresses:
             address = ipaddress.ip_address(one.partition("%")[0])
             if problem := self._why_not_address(host, address):
                 return f"{host.name!r} is {address}, and {problem}"
         return None
 
-    def _why_not_address(self, host: Host, address: Address) -> str | None:
+    def _why_not_address(self, host: NamedHost, address: Address) -> str | None:
         match scope_of(address):
             case "metadata":
                 return "link-local addresses and those of cloud metadata services are closed to jobs"
@@ -108,7 +108,7 @@ class Hosts:
                 return "addresses inside of this network are closed to jobs"
         return None
 
-    def _why_not_name(self, host: Host) -> str | None:
+    def _why_not_name(self, host: NamedHost) -> str | None:
         name = host.name
         labels = name.split(".")
         if not all(_LABEL.fullmatch(label) for label in labels) or len(name) > 253:
@@ -123,8 +123,8 @@ class Hosts:
             return f"{name!r} is a name inside of this network, which is closed to jobs"
         return None
 
-    def is_opened(self, host: Host) -> bool:
-        """Whether the operator has opened it."""
+    def is_opened(self, host: NamedHost) -> bool:
+        """Return whether the operator has opened a host."""
         name = host.name.removesuffix(".")
         shown = f"[{name}]" if ":" in name else name
         spellings = {name, shown, *([f"{shown}:{host.port}"] if host.port is not None else ())}
@@ -135,7 +135,7 @@ class Hosts:
 
 
 def scope_of(address: Address) -> Scope:
-    """What an address is for, and those that are embedded in it."""
+    """Return the strictest scope of an address and of the addresses embedded in it."""
     found = {_own_scope(one) for one in (address, *_embedded(address))}
     return "metadata" if "metadata" in found else "internal" if "internal" in found else "public"
 

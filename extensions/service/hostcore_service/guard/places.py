@@ -1,4 +1,4 @@
-"""Where a job from others may read and write: stores, public servers, and the folders that the operator has opened.
+"""Places that a job from others may read and write: stores, public servers, and folders opened by the operator.
 
 Every string of a job that is a place, or that some plugin could take for one, is looked at in all of its readings.
 """
@@ -19,7 +19,7 @@ from hostcore.job.wording import found as shown
 from hostcore.secrets.reference import is_reference
 from hostcore.supervisor.operator_file import HttpSettings
 from hostcore_hookspecs.errors import HostcoreError
-from hostcore_service.guard.hosts import MOST_NAMES, Host, Hosts, Lookup, look_up
+from hostcore_service.guard.hosts import MOST_NAMES, Hosts, Lookup, NamedHost, look_up
 from hostcore_service.guard.refusal import NotAllowed
 from hostcore_service.guard.uris import Unreadable, find_uris, host_of
 
@@ -69,9 +69,9 @@ _HINT: Final = "name a URI of a store, or ask the operator: {roots} and hosts in
 
 
 def wrong_places(job: Mapping[str, Any], http: HttpSettings, *, look_up: Lookup = look_up) -> list[HostcoreError]:
-    """Every place in a job that jobs from others may not name.
+    """Return an error for every place in a job that jobs from others may not name.
 
-    :param job: As it came; wrong types are for the converter to tell.
+    :param job: Before any other check; wrong types are left to the converter's errors.
     :param look_up: The addresses of names; those that are unknown may be left out.
     """
     guard = _Guard(
@@ -93,10 +93,10 @@ class _Guard:
     written: "Folders"
     hosts: Hosts
     #: The named hosts that are to be looked up, and where they stand.
-    _named: dict[Host, str] = attrs.field(factory=dict, init=False)
+    _named: dict[NamedHost, str] = attrs.field(factory=dict, init=False)
 
     def places(self, value: Any, pointer: str) -> Iterator[HostcoreError]:
-        """What is wrong with the strings of a value."""
+        """Yield the errors of all strings in a value."""
         if is_reference(value) or any(one.fullmatch(pointer) for one in _TEXT):
             return  # a reference is a name, which is looked at as such
         if isinstance(value, Mapping):
@@ -109,7 +109,7 @@ class _Guard:
             yield _refused(value, pointer, *problem)
 
     def mirror(self, job: Mapping[str, Any]) -> Iterator[HostcoreError]:
-        """A run goes on from what its mirror has: that is read, too."""
+        """Yield an error if the run's folder in the mirror leads elsewhere: a resumed run reads from it."""
         base, run_id = job.get("checkpoint_base_uri"), job.get("run_id")
         if isinstance(base, str) and isinstance(run_id, str) and base.startswith(("/", "file:///")):
             path = f"{base.removeprefix('file://')}/{run_id}"
@@ -130,7 +130,7 @@ class _Guard:
                 yield NotAllowed(problem, pointer=pointer, hint=_hint(pointer))
 
     def _why_not(self, text: str, pointer: str) -> tuple[str, str | None] | None:
-        """Why a string may not stand there, and what to do; None: it may."""
+        """Return the problem of a string at a place, and a hint; None: allowed."""
         if pointer == "/resume_from_checkpoint" and text == "auto":
             return None
         if any(one.fullmatch(pointer) for one in _PLACES) and not _is_somewhere(text):
@@ -164,7 +164,7 @@ class _Guard:
         return self._why_not_text(text, pointer, has_uris=bool(uris))
 
     def _why_not_text(self, text: str, pointer: str, *, has_uris: bool) -> tuple[str, str | None] | None:
-        """What is no URI: a path of this machine, or a host."""
+        """Return the problem of a text that is no URI: a path of this machine, or a host; None: allowed."""
         if ".." in re.split(r"[/\\]", text):
             return "a path with .. in it", "write the path without"
         if text.startswith("./"):
@@ -193,7 +193,7 @@ class _Guard:
                 return problem, None
         return None
 
-    def _why_not_host(self, host: Host, pointer: str) -> str | None:
+    def _why_not_host(self, host: NamedHost, pointer: str) -> str | None:
         problem = self.hosts.why_not(host)
         if problem is None and re.search(r"[a-z]", host.name) and ":" not in host.name and "." in host.name:
             self._named.setdefault(host, pointer)
@@ -201,12 +201,12 @@ class _Guard:
 
 
 def _may_be_text(key: str, pointer: str) -> bool:
-    """Whether a word without a dot may be something else than a host, although its key ends like that of one."""
+    """Return whether a word without a dot may be no host, although its key ends like that of a host."""
     return pointer.startswith("/hyperparams/") or key.lower().endswith(("url", "uri"))
 
 
 def _is_somewhere(text: str) -> bool:
-    """Whether it is a URI, or an absolute path of this machine."""
+    """Return whether a text is a URI or an absolute path of this machine."""
     return re.match(r"/|[A-Za-z0-9+.-]+:/", text) is not None
 
 
@@ -291,10 +291,10 @@ class Folders:
     most_entries: int = _MOST_ENTRIES
 
     def why_not(self, path: str, *, look_inside: bool) -> str | None:
-        """Why a path may not be named; None: it may.
+        """Return the reason against a path; None: allowed.
 
         :param path: Absolute; may be a glob.
-        :param look_inside: Whether what is in the folder is going to be read, too.
+        :param look_inside: Whether the contents of the folder are going to be read, too.
         """
         roots = [os.path.realpath(root) for root in self.roots]
         try:

@@ -1,4 +1,4 @@
-"""How a job from others is refused."""
+"""Refusal of a job from others."""
 
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
@@ -7,11 +7,11 @@ from hostcore_hookspecs.errors import HostcoreError
 
 
 class NotAllowed(HostcoreError):
-    """A job from others says what it may not."""
+    """A job from others has something that is not allowed."""
 
     code = "job.not_allowed"
 
 
 def matches(text: str, patterns: Sequence[str]) -> bool:
-    """Whether one of some patterns (``*``, ``?``) is that of a text; upper and lower case are different."""
+    """Return whether a text matches one of some patterns (``*``, ``?``), case-sensitively."""
     return any(fnmatchcase(text, pattern) for pattern in patterns)

@@ -7,7 +7,7 @@ from urllib.parse import parse_qsl
 
 import attrs
 
-from hostcore_service.guard.hosts import Host
+from hostcore_service.guard.hosts import NamedHost
 
 #: Stores, where what follows the scheme is a bucket and no host.
 STORES: Final = frozenset({"s3", "s3a", "gs", "gcs", "az", "adl", "abfs", "abfss", "hf"})
@@ -43,7 +43,7 @@ class Uri:
     #: Where it begins in its text.
     start: int
     #: Of a server.
-    host: Host | None = None
+    host: NamedHost | None = None
     #: Of a file.
     path: str = ""
     #: What is asked of the server, by name.
@@ -70,13 +70,13 @@ def find_uris(text: str) -> Iterator[Uri | Unreadable]:
         yield _uri(text, found)
 
 
-def host_of(text: str) -> Host | None:
+def host_of(text: str) -> NamedHost | None:
     """The host that a string names without a scheme: ``host``, ``host:port``, ``[::1]:80``; None: it names none."""
     return _host(found) if (found := _ALONE.fullmatch(text)) else None
 
 
 def _is_chain(text: str) -> bool:
-    """Whether it is ``zip://a::file:///b``; ``torch::nn`` is none, nor is the ``[::1]`` of a URI."""
+    """Return whether a text is a chain (``zip://a::file:///b``); ``torch::nn`` is none, nor is ``[::1]`` in a URI."""
     if "::" not in text:
         return False
     links = _BRACKETED.sub("[]", text).split("::")
@@ -110,9 +110,9 @@ def _store(text: str, scheme: str, start: int, at: int) -> Uri | Unreadable:
         return _odd(text, start, at)
     host = host_of(found[0].rpartition("@")[2])
     is_address = host is not None and re.fullmatch(r"[0-9.]+|0x.*", host.name)
-    if is_address or host == Host(name="localhost"):
+    if is_address or host == NamedHost(name="localhost"):
         return Unreadable(start=start, problem=f"{found[0]!r} is no name of a bucket")
-    account = Host(name=found["account"].lower()) if found["account"] and "." in found["account"] else None
+    account = NamedHost(name=found["account"].lower()) if found["account"] and "." in found["account"] else None
     return Uri(kind="store", start=start, host=account, query=_query(text, found.end()))
 
 
@@ -139,9 +139,9 @@ def _authority(text: str, at: int) -> str:
     return re.split(r"[/?#]", text[at : at + _LONGEST], maxsplit=1)[0]
 
 
-def _host(found: "re.Match[str]") -> Host:
+def _host(found: "re.Match[str]") -> NamedHost:
     name = found["six"] or found["name"]
-    return Host(name=name.lower(), port=int(found["port"]) if found["port"] else None)
+    return NamedHost(name=name.lower(), port=int(found["port"]) if found["port"] else None)
 
 
 def _query(text: str, at: int) -> tuple[tuple[str, str], ...]:

@@ -1,1 +1,1 @@
-"""What every request goes through."""
+"""Steps that every request goes through."""

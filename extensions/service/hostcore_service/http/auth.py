@@ -1,4 +1,4 @@
-"""Who asks: the token of the service, in constant time, for every route of a router."""
+"""Authentication: the token of the service, compared in constant time, for every route of a router."""
 
 import hmac
 from typing import Annotated
@@ -25,9 +25,9 @@ def authenticate(
     header: Annotated[str | None, Depends(_header)],
     bearer: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)],
 ) -> Principal:
-    """Who asks.
+    """Return the principal of a request.
 
-    :raises RequestError: 401 without the token; 403 where none is needed, for what another site's page sends.
+    :raises RequestError: 401 without the token; 403 where none is needed, for requests of another site's page.
     """
     settings: Settings = request.app.state.settings
     if settings.token is None:
@@ -45,7 +45,7 @@ def authenticate(
 def _require_own_page(request: Request) -> None:
     """See that no page of another site sends its visitor's browser here, as it can where no token is needed.
 
-    The browser tells the page's origin; a name that leads to the loopback device by a trick is not the device's own.
+    The browser sends the page's origin; a name that leads to the loopback device by a trick is not the device's own.
     """
     host = request.headers.get("host", "")
     if not _is_loopback(host):

@@ -1,9 +1,9 @@
-"""Connections: so many at once, and each says in time what it wants.
+"""Connection limits and request timeouts.
 
 A client that opens connections and sends half a request, or none, holds a file descriptor for each. So
 
 - the head of a request has to be there soon, its body too, and what is sent has to be read;
-- there are no more connections than descriptors are left for: of those that say nothing, the oldest is closed for a new
+- there are no more connections than descriptors are left for: the oldest idle connection is closed for a new
   one, so that a client with a whole request always gets in;
 - no more requests are answered at once than leave room for new connections. ``/healthz`` and ``/readyz`` are always
   answered.
@@ -47,7 +47,7 @@ _LEAST_READ_BYTES: Final = 16 << 10
 
 @attrs.frozen(kw_only=True)
 class Patience:
-    """How long a connection may take, in seconds."""
+    """Time limits of a connection, in seconds."""
 
     #: From its beginning, or from the last answer, to the end of a request's head.
     head: float = 10.0
@@ -58,7 +58,7 @@ class Patience:
 
 
 def connections_allowed(launches_at_once: int) -> int:
-    """How many connections there may be; the limit on open files is raised for them, as far as it may be.
+    """Return the number of connections to allow; raises the limit on open files as far as needed and possible.
 
     :raises InvalidService: When it is too low.
     """
@@ -94,13 +94,13 @@ class Connections:
         self._told = float("-inf")
 
     def protocol(self) -> type[asyncio.Protocol]:
-        """What uvicorn is to make of each connection."""
+        """Return the protocol class that uvicorn instantiates for each connection."""
         connections = self
 
-        class Counted(Connection):
+        class LimitedConnection(Connection):
             all = connections
 
-        return Counted
+        return LimitedConnection
 
     def make_room(self) -> bool:
         """Close the connection that has kept the service waiting for longest; whether there was one."""
@@ -167,7 +167,7 @@ class Connection(H11Protocol):
         self._watch()
 
     def give_up(self) -> None:
-        """Close it, without a word: whatever was said might not be read either."""
+        """Close the connection without a response, which the client might not read either."""
         self._wait_for(None)
         self._forget_unread()
         self.transport.abort()
@@ -254,7 +254,7 @@ def too_busy(message: str, *, closes: bool = False) -> RequestError:
 def quiet_about_full_tables(
     clock: Callable[[], float] = time.monotonic,
 ) -> Callable[[asyncio.AbstractEventLoop, dict[str, Any]], None]:
-    """What handles the errors of an event loop: where no file can be opened, asyncio logs a traceback for every try."""
+    """Return an error handler for event loops that logs a full file table rarely, not for every ``accept``."""
     told = float("-inf")
 
     def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

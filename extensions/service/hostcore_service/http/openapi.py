@@ -1,4 +1,4 @@
-"""What the OpenAPI document says beyond what FastAPI finds by itself: bodies that are read by hand, and problems."""
+"""Additions to FastAPI's OpenAPI document: bodies that are read by hand, and problems."""
 
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -15,7 +15,7 @@ from hostcore_service.http.problems import MEDIA_TYPE, Problem, ProblemDetail
 _COMPONENTS: Final = "#/components/schemas/"
 _JOB: Final = "hostcore.job"
 _PROBLEM: Final = Problem.__name__
-#: What FastAPI says of routes with parameters: they are answered with 400 here.
+#: FastAPI's schemas for 422 responses: such requests are answered with 400 here.
 _FASTAPIS: Final = ("HTTPValidationError", "ValidationError")
 
 #: For ``responses``, by status.
@@ -41,8 +41,8 @@ _WAIT: Final = header("Retry-After", "After so many seconds.", schema="integer")
 
 
 @attrs.frozen
-class _Refusal:
-    """Why a request is answered with a status, and one that is."""
+class _ErrorExample:
+    """Reason for an error response, with an example of its problem."""
 
     description: str
     code: str
@@ -52,64 +52,68 @@ class _Refusal:
     headers: Headers = attrs.field(factory=dict)
 
 
-_REFUSALS: Final[Mapping[int, _Refusal]] = {
-    400: _Refusal(
-        "The body or a parameter is wrong, or the job says what is not allowed.",
+_REFUSALS: Final[Mapping[int, _ErrorExample]] = {
+    400: _ErrorExample(
+        "The body or a parameter is wrong, or the job has something that is not allowed.",
         "value.type",
         'expected an integer of at least 0, found "ten"',
         pointer="/max_steps",
     ),
-    401: _Refusal(
+    401: _ErrorExample(
         "The token is missing or wrong.",
         "request.unauthorized",
         "the token is not the right one",
         "send the value of the service's TRAINER_API_TOKEN in X-TRAINER-TOKEN",
         headers=header("WWW-Authenticate", "`Bearer`; the token may come in `X-TRAINER-TOKEN` as well."),
     ),
-    403: _Refusal(
+    403: _ErrorExample(
         "A policy denies the job; or, where no token is needed, another site's page asks.",
         "policy.denied",
         "the image is not on the list",
     ),
-    404: _Refusal("There is no such job, or nothing of that name in it.", "run.unknown", "there is no job 'digits-1'"),
-    409: _Refusal("There is such a job already.", "job.exists", "there is a job 'digits-1' already", pointer="/run_id"),
-    413: _Refusal("The body is too long.", "request.too_large", f"the body is longer than {MAX_BYTES:,} bytes"),
-    415: _Refusal(
+    404: _ErrorExample(
+        "There is no such job, or nothing of that name in it.", "run.unknown", "there is no job 'digits-1'"
+    ),
+    409: _ErrorExample(
+        "There is such a job already.", "job.exists", "there is a job 'digits-1' already", pointer="/run_id"
+    ),
+    413: _ErrorExample("The body is too long.", "request.too_large", f"the body is longer than {MAX_BYTES:,} bytes"),
+    415: _ErrorExample(
         "The body is not JSON.",
         "request.media_type",
         "the body is 'text/plain', not JSON",
         "send it as Content-Type: application/json",
     ),
-    416: _Refusal(
+    416: _ErrorExample(
         "The file has nothing of the range that `Range` asks for.",
         "request.range",
         "the file has 1,796 bytes, and none of this range",
         headers=header("Content-Range", "`bytes */<size>`"),
     ),
-    422: _Refusal(
+    422: _ErrorExample(
         "The `Idempotency-Key` was used before, for another request.",
         "request.key_reused",
         "the Idempotency-Key was used before, for another request: it has made the job 'digits-1'",
         "use a new key for a new job",
     ),
-    429: _Refusal(
+    429: _ErrorExample(
         "Too many requests, or too many jobs.",
         "request.too_many",
         "more than 600 requests a minute",
         "try again in 2 s",
         headers=_WAIT,
     ),
-    500: _Refusal(
+    500: _ErrorExample(
         "The service has failed, or cannot read what a run has written.",
         "service.defect",
         "the service has failed at this request; its log says why",
     ),
-    502: _Refusal(
+    502: _ErrorExample(
         "The job's launcher, or the store with its mirror, refuses to answer.",
         "service.launcher",
-        "the launcher cannot tell what the job printed",
+        "the launcher cannot return the job's output",
     ),
-    503: _Refusal(
+    503: _ErrorExample(
         "The database, or a store, does not answer; or the service is busy.",
         "service.database",
         "the database of the service does not answer",
@@ -166,7 +170,7 @@ def body_of_model(model: type[BaseModel], example: Any) -> dict[str, Any]:
 
 
 def describe(app: FastAPI) -> None:
-    """Have the OpenAPI document of an application say what a job is, and what a problem."""
+    """Add the schemas of jobs and problems to the OpenAPI document of an application."""
     make = app.openapi
 
     def openapi() -> dict[str, Any]:
@@ -181,7 +185,7 @@ def describe(app: FastAPI) -> None:
         assert app.openapi_schema is not None
         return app.openapi_schema
 
-    app.openapi = openapi  # type: ignore[method-assign] # as FastAPI's documentation says
+    app.openapi = openapi  # type: ignore[method-assign] # from FastAPI's documentation
 
 
 def _correct(document: dict[str, Any]) -> None:

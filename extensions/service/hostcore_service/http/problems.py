@@ -59,7 +59,7 @@ class ProblemDetail(BaseModel):
 
 
 class Problem(BaseModel):
-    """What every error looks like."""
+    """Body of every error response."""
 
     type: str = Field(description="Names the kind of problem.", examples=["urn:hostcore:problem:value.type"])
     title: str = Field(description="The kind of problem in words.", examples=["Bad Request"])
@@ -106,7 +106,7 @@ def status_of(error: HostcoreError) -> int:
 
 
 async def on_hostcore_error(_request: Request, error: Exception) -> JSONResponse:
-    """What a user has done wrong."""
+    """Respond to a user's error with its status and all its problems."""
     assert isinstance(error, HostcoreError)
     errors = all_errors(error)
     return problem(status_of(errors[0]), errors, getattr(error, "headers", None))
@@ -133,7 +133,7 @@ async def on_http_error(request: Request, error: Exception) -> JSONResponse:
 
 
 async def on_database_error(_request: Request, _error: Exception) -> JSONResponse:
-    """The database does not answer, or is gone: ``/readyz`` says which."""
+    """Respond 503: the database does not answer, or is gone; ``/readyz`` distinguishes the two."""
     error = RequestError(
         "the database of the service does not answer", code="service.database", hint="try again in a moment"
     )
@@ -141,6 +141,6 @@ async def on_database_error(_request: Request, _error: Exception) -> JSONRespons
 
 
 async def on_defect(_request: Request, _error: Exception) -> JSONResponse:
-    """A defect of the service: its log says more."""
+    """Respond 500 to a defect of the service; its log has the traceback."""
     message = "the service has failed at this request; its log says why"
     return problem(HTTPStatus.INTERNAL_SERVER_ERROR, [RequestError(message, code="service.defect")])

@@ -1,4 +1,4 @@
-"""How many requests a client may make: a bucket of tokens for each, refilled evenly."""
+"""Rate limit of requests: a bucket of tokens for each client, refilled evenly."""
 
 import math
 import threading
@@ -15,7 +15,7 @@ from hostcore_service.http.problems import RequestError, problem, status_of
 _MOST_CLIENTS: Final = 10_000
 #: The part of a minute's requests that may come at once.
 _BURST: Final = 0.25
-#: What tells whether the service lives, and whether it can take jobs.
+#: Liveness of the service, and readiness to take jobs.
 PROBES: Final = ("/healthz", "/readyz")
 #: Probes share an address with the clients behind the same proxy, and must not be taken for a service that is dead. The
 #: files of the page cost nothing, and a browser asks for all of them at once.

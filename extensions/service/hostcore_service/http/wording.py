@@ -1,4 +1,4 @@
-"""What Pydantic finds wrong with a value, in the words of this project."""
+"""Pydantic's errors in the terms of this project."""
 
 from typing import Any, Final
 
@@ -24,7 +24,7 @@ _EXPECTED: Final = {
 
 
 def in_words(error: ErrorDetails | dict[str, Any]) -> str:
-    """What is wrong with one value, in a sentence."""
+    """Describe one of Pydantic's errors in a sentence."""
     match error["type"]:
         case "extra_forbidden":
             return f"there is no key {found(error['loc'][-1])}"

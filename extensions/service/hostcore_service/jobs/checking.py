@@ -48,7 +48,7 @@ _OF_THIS_MACHINE: Final = frozenset({"device.unavailable", "device.shared"})
 
 @attrs.frozen(kw_only=True)
 class Checked:
-    """What came of a check."""
+    """Result of a check."""
 
     #: What `hostcore validate --json` prints; None if it could not be made here.
     found: Mapping[str, Any] | None = None

@@ -27,7 +27,7 @@ _RANGE: Final = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})", re.ASCII)
 
 
 @attrs.frozen(kw_only=True, eq=False)
-class Content:
+class FileContent:
     """A file that was found and may be sent. The caller that gets it closes it."""
 
     #: The last part of its path.
@@ -45,7 +45,7 @@ class Content:
     close: Callable[[], object]
 
 
-def download(content: Content, request: Request) -> Response:
+def download(content: FileContent, request: Request) -> Response:
     """The response that is a file: 200, 206 for a range, 304 if the client has it, 416 for no range of it.
 
     To ``HEAD``, for which there are no ranges, it is the whole one's head.
@@ -92,7 +92,7 @@ class _Download(StreamingResponse):
             self._close()
 
 
-async def _parts(content: Content, begin: int, end: int, streams: Streams) -> AsyncGenerator[bytes]:
+async def _parts(content: FileContent, begin: int, end: int, streams: Streams) -> AsyncGenerator[bytes]:
     limiter, most = streams.limiter(far=content.far), _FAR_BYTES if content.far else _NEAR_BYTES
     while begin < end:
         piece = await to_thread.run_sync(content.read, begin, min(most, end - begin), limiter=limiter)
@@ -102,7 +102,7 @@ async def _parts(content: Content, begin: int, end: int, streams: Streams) -> As
         begin += len(piece)
 
 
-def _headers(content: Content) -> dict[str, str]:
+def _headers(content: FileContent) -> dict[str, str]:
     name = content.name if content.name.isascii() and content.name.isprintable() else ""
     plain = re.sub(r'["\\]', "_", name) or "file"
     headers = {
@@ -147,10 +147,10 @@ def _part(request: Request, size: int, etag: str | None) -> tuple[int, int] | No
     return begin, end
 
 
-def from_descriptor(descriptor: int, name: str) -> Content:
+def from_descriptor(descriptor: int, name: str) -> FileContent:
     """A file of this machine that was opened."""
     status = os.fstat(descriptor)
-    return Content(
+    return FileContent(
         name=name,
         size=status.st_size,
         version=f"{status.st_ino:x}-{status.st_size:x}-{status.st_mtime_ns:x}",

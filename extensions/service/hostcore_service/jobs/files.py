@@ -16,9 +16,9 @@ from hostcore_service.http.auth import authenticate
 from hostcore_service.http.openapi import ALWAYS, Answers, answer, header, problems
 from hostcore_service.http.query import only_known_parameters
 from hostcore_service.jobs import examples
-from hostcore_service.jobs.downloads import Content, download
+from hostcore_service.jobs.downloads import FileContent, download
 from hostcore_service.jobs.mirror_files import MirrorFiles
-from hostcore_service.jobs.run_files import MOST, Files, LocalFiles, no_such, require_artifact
+from hostcore_service.jobs.run_files import MOST, LocalFiles, RunFiles, no_such, require_artifact
 from hostcore_service.jobs.streams import the_streams
 from hostcore_service.jobs.visibility import is_visible
 from hostcore_service.planning import directory_of
@@ -97,7 +97,7 @@ class ArtifactLine(BaseModel):
 
 
 class ArtifactList(BaseModel):
-    """What a job has made beside checkpoints."""
+    """Files of a job other than checkpoints."""
 
     artifacts: list[ArtifactLine]
     truncated: bool = Field(description=f"Whether there are more than the {MOST:,} that are listed.")
@@ -148,7 +148,7 @@ async def get_checkpoint(request: Request, run_id: str, step: Step) -> Checkpoin
 async def get_checkpoint_file(request: Request, run_id: str, step: Step, path: str) -> Response:
     """A file that the commit record names; its `ETag` is its SHA-256."""
 
-    def opened(files: Files) -> Content:
+    def opened(files: RunFiles) -> FileContent:
         record = files.record(step)
         file = next((one for one in record.files if one.path == path), None)
         if file is None:
@@ -185,10 +185,10 @@ async def get_artifact(request: Request, run_id: str, path: str) -> Response:
     return download(await _asked(request, run_id, lambda files: files.open(path)), request)
 
 
-async def _asked(request: Request, run_id: str, ask: Callable[[Files], T]) -> T:
-    """What the files of a job say: those in its run directory or, where that is not seen from here, in its mirror.
+async def _asked(request: Request, run_id: str, ask: Callable[[RunFiles], T]) -> T:
+    """Call ``ask`` with a job's files: of its run directory or, where that is not seen from here, of its mirror.
 
-    A mirror, which may take long to answer, is asked in threads that no other request waits for.
+    A mirror, which may take long to answer, is read in threads that no other request waits for.
     """
     service = the_service(request)
     job = await run_in_threadpool(service.job, run_id)
@@ -198,6 +198,6 @@ async def _asked(request: Request, run_id: str, ask: Callable[[Files], T]) -> T:
     return await the_streams(request).run(lambda: ask(_mirrored(job) or near), far=True)
 
 
-def _mirrored(job: StoredJob) -> Files | None:
+def _mirrored(job: StoredJob) -> RunFiles | None:
     mirror = mirror_of(load_job(job.job))
     return MirrorFiles(mirror) if mirror is not None else None

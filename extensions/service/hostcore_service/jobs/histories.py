@@ -1,4 +1,4 @@
-"""What the event logs of runs say, kept between requests, so that each reads only what is new."""
+"""Cached contents of runs' event logs: each request reads only the new lines."""
 
 import threading
 from collections import OrderedDict
@@ -66,7 +66,7 @@ def _new(directory: RunDirectory) -> History:
 
 
 def _file(directory: RunDirectory, offset: int) -> tuple[int, int] | None:
-    """Which file the log is; None if there is none, or less of it than was read."""
+    """Return the identity of the log file; None if there is none, or it is shorter than ``offset``."""
     try:
         found = directory.events.stat()
     except OSError:

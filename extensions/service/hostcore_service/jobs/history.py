@@ -1,4 +1,4 @@
-"""``/v1/jobs/{run_id}/events`` and ``/logs``: what happened, and what was printed; also while it goes on."""
+"""``/v1/jobs/{run_id}/events`` and ``/logs``: events and printed output, of running jobs too."""
 
 import logging
 from collections.abc import Callable
@@ -15,7 +15,17 @@ from hostcore_service.http.openapi import ALWAYS, Answers, problems
 from hostcore_service.http.problems import RequestError
 from hostcore_service.http.query import only_known_parameters
 from hostcore_service.jobs.printing import JobOutput, Printer
-from hostcore_service.jobs.streams import NDJSON, SSE, TEXT, Look, Piece, Source, form_of, streamed, the_streams
+from hostcore_service.jobs.streams import (
+    NDJSON,
+    SSE,
+    TEXT,
+    PollResult,
+    StreamChunk,
+    StreamSource,
+    form_of,
+    streamed,
+    the_streams,
+)
 from hostcore_service.planning import directory_of
 from hostcore_service.services import Service, the_service
 
@@ -91,13 +101,13 @@ async def events(
     """The events of a job's run, in their order, over all of its attempts.
 
     With `Accept: text/event-stream` as server-sent events: `id` is the event's `seq`, `event` its name. When the job
-    has ended and everything was sent, `event: end` says how, and the stream is closed; one that ends without a word was
+    has ended and everything was sent, `event: end` has its status, and the stream is closed; a stream without `end` was
     cut, and a client that comes again with `Last-Event-ID` gets every event exactly once. Otherwise as NDJSON: the
     lines of `events.jsonl`. A job that waits has no events yet.
     """
     if last_event_id:
         since = _seq(last_event_id)
-    log = partial(EventLog, service, run_id, since=since)
+    log = partial(EventStream, service, run_id, since=since)
     return await _answer(request, log, follow=follow, form=form_of(request.headers.get("accept", "")))
 
 
@@ -122,10 +132,10 @@ async def logs(
     follow: Follow = None,
     last_event_id: LastEventId = None,
 ) -> StreamingResponse:
-    """What a job printed: of the newest attempt, and of those that begin meanwhile.
+    """Printed output of a job: of the newest attempt, and of those that begin meanwhile.
 
-    As server-sent events (`Accept: text/event-stream`), as NDJSON, or as plain text (`Accept: text/plain`). What the
-    ranks of a job printed whose run directory is not seen from here (`sees_run_dir`) cannot be had: 404.
+    As server-sent events (`Accept: text/event-stream`), as NDJSON, or as plain text (`Accept: text/plain`). The ranks'
+    output of a job whose run directory is not seen from here (`sees_run_dir`) cannot be had: 404.
     """
     cursor = last_event_id or since or ""
     output = partial(JobOutput, service, run_id, cursor, source=source, rank=rank, attempt=attempt)
@@ -134,7 +144,7 @@ async def logs(
 
 
 async def _answer(
-    request: Request, opened: Callable[[], Source], *, follow: bool | None, form: str
+    request: Request, opened: Callable[[], StreamSource], *, follow: bool | None, form: str
 ) -> StreamingResponse:
     """The stream, whose first look is made here: what cannot be read at all is a problem."""
     streams = the_streams(request)
@@ -161,8 +171,8 @@ _LOOK_BYTES: Final = 1 << 18
 _LONGEST: Final = 16 << 20
 
 
-class EventLog:
-    """Reads the events of a job; see :class:`hostcore_service.jobs.streams.Source`.
+class EventStream:
+    """Reads the events of a job; see :class:`hostcore_service.jobs.streams.StreamSource`.
 
     :param since: Those after this number.
     :raises UnknownRun: When there is no such job.
@@ -178,24 +188,24 @@ class EventLog:
         if since:
             self._log.begin_behind(since)
 
-    def look(self) -> Look:
+    def look(self) -> PollResult:
         """The events that were added."""
         job = self._service.job(self._run_id)  # before the log: what was written before the end is read after it
-        pieces: list[Piece] = []
+        pieces: list[StreamChunk] = []
         size = 0
         for line in self._log.records(longest=_LONGEST):
             if not line:  # a piece of one that is too long
-                return Look(pieces=pieces, more=True)
+                return PollResult(pieces=pieces, more=True)
             seq = seq_of(line)
             if seq is None:
-                LOG.warning("%s is damaged; `hostcore verify %s` says more", self._log.path, self._run_id)
+                LOG.warning("%s is damaged; see `hostcore verify %s`", self._log.path, self._run_id)
                 continue
             if seq <= self._seen:
                 continue
             self._seen = seq
             shown = scrub_bytes(line)
-            pieces.append(Piece(id=str(seq), event=name_of(line), data=shown.rstrip(b"\n"), line=shown))
+            pieces.append(StreamChunk(id=str(seq), event=name_of(line), data=shown.rstrip(b"\n"), line=shown))
             size += len(line)
             if size >= _LOOK_BYTES:
-                return Look(pieces=pieces, more=True)
-        return Look(pieces=pieces, ended=job.status if job.phase == "ended" else None)
+                return PollResult(pieces=pieces, more=True)
+        return PollResult(pieces=pieces, ended=job.status if job.phase == "ended" else None)

@@ -11,8 +11,8 @@ from hostcore.supervisor.remote.checkpoints import read_record
 from hostcore.supervisor.remote.mirror import Mirror
 from hostcore.supervisor.remote.store import Location
 from hostcore.supervisor.run_status import CommittedCheckpoint
-from hostcore_service.jobs.downloads import Content
-from hostcore_service.jobs.run_files import RECORD, Artifact, is_artifact, no_such
+from hostcore_service.jobs.downloads import FileContent
+from hostcore_service.jobs.run_files import RECORD, ArtifactFile, is_artifact, no_such
 
 #: Commit records that are read for a list: the newest.
 _MOST_RECORDS = 100
@@ -45,15 +45,15 @@ class MirrorFiles:
         """See :class:`hostcore_service.jobs.run_files.Files`."""
         return read_record(self._checkpoints, step)[1]
 
-    def open_of_checkpoint(self, record: CommitRecord, path: str) -> Content:
+    def open_of_checkpoint(self, record: CommitRecord, path: str) -> FileContent:
         """See :class:`hostcore_service.jobs.run_files.Files`."""
         return _opened(self._checkpoints.below(f"{record.folder_name}/{path}"), path)
 
-    def artifacts(self) -> Iterator[Artifact]:
+    def artifacts(self) -> Iterator[ArtifactFile]:
         """See :class:`hostcore_service.jobs.run_files.Files`."""
         record = self.mirror.place.below(RECORD).file()
         if record is not None:
-            yield Artifact(path=RECORD, bytes=record.size or 0, modified_ms=record.modified_ms)
+            yield ArtifactFile(path=RECORD, bytes=record.size or 0, modified_ms=record.modified_ms)
         for name in self.mirror.place.names():
             if not is_artifact(name):
                 continue
@@ -61,18 +61,18 @@ class MirrorFiles:
             for file in listing.files:
                 path = f"{name}/{file.name}" if listing.is_folder else name
                 if is_artifact(path):
-                    yield Artifact(path=path, bytes=file.size or 0, modified_ms=file.modified_ms)
+                    yield ArtifactFile(path=path, bytes=file.size or 0, modified_ms=file.modified_ms)
 
-    def open(self, path: str) -> Content:
+    def open(self, path: str) -> FileContent:
         """See :class:`hostcore_service.jobs.run_files.Files`."""
         return _opened(self.mirror.place.below(path), path)
 
 
-def _opened(place: Location, path: str) -> Content:
+def _opened(place: Location, path: str) -> FileContent:
     file = place.file()
     if file is None or file.size is None:
         raise no_such(path)
-    return Content(
+    return FileContent(
         name=path.rpartition("/")[2],
         size=file.size,
         version="".join(

@@ -1,4 +1,4 @@
-"""What a job's workers printed, or what its engine has of it; see :mod:`hostcore_service.jobs.history`."""
+"""Output of a job's workers, or the log that its engine has; see :mod:`hostcore_service.jobs.history`."""
 
 import base64
 import re
@@ -13,7 +13,7 @@ from hostcore.runs.output import RankOutput, require_attempt, require_rank
 from hostcore.secrets.scrub import scrub
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_service.http.problems import RequestError
-from hostcore_service.jobs.streams import Look, Piece
+from hostcore_service.jobs.streams import PollResult, StreamChunk
 from hostcore_service.jobs.visibility import NotVisible, is_visible
 from hostcore_service.planning import directory_of, launcher_for
 from hostcore_service.services import Service
@@ -68,15 +68,15 @@ class JobOutput:
         self.far = self._is_far(job)
         self._output = self._opened(job, cursor)
 
-    def look(self) -> Look:
-        """What was added."""
+    def look(self) -> PollResult:
+        """Return output added since the last poll."""
         job = self._service.job(self._run_id)  # before the output: what was printed before the end is read after it
         far = self._is_far(job)
         if far == self.far:
             return self._output.look(job)
         self.far = far
         self._output = self._opened(job, "")
-        return Look(more=True)  # which is looked for in another thread
+        return PollResult(more=True)  # which is looked for in another thread
 
     def _opened(self, job: StoredJob, cursor: str) -> "EngineOutput | WorkerOutput":
         other = _WORKER_CURSOR if self.far else _ENGINE_CURSOR
@@ -94,7 +94,7 @@ class JobOutput:
         return next((name for name, value in given.items() if value is not None), None)
 
     def _is_far(self, job: StoredJob) -> bool:
-        """Whether the launcher is to be asked."""
+        """Return whether the output comes from the launcher."""
         if self._source == "launcher":
             return True
         if is_visible(job, self._service.settings):
@@ -126,8 +126,8 @@ class WorkerOutput:
         begin = _worker_place(cursor) if cursor else None
         self._output = RankOutput(self._directory, rank, only=attempt, begin=begin)
 
-    def look(self, job: StoredJob) -> Look:
-        """What was added.
+    def look(self, job: StoredJob) -> PollResult:
+        """Return output added since the last poll.
 
         :param job: As it was before.
         """
@@ -146,10 +146,10 @@ class WorkerOutput:
             offset += len(rest)
         text = b"".join(lines).decode(errors="replace")
         pieces = [_piece(text, f"w.{attempt}.{offset}")] if text else []
-        return Look(pieces=pieces, more=more, ended=job.status if over and not more else None)
+        return PollResult(pieces=pieces, more=more, ended=job.status if over and not more else None)
 
     def _is_past(self) -> bool:
-        """Whether there is a later attempt than the one that is wanted."""
+        """Return whether there is a later attempt than the requested one."""
         return self._attempt is not None and newest_attempt(self._directory.attempts) > self._attempt
 
 
@@ -166,30 +166,30 @@ class EngineOutput:
         #: Which launch of the job, and how far its output was read.
         self._launches, self._since = _engine_place(cursor) if cursor else (0, "")
 
-    def look(self, job: StoredJob) -> Look:
-        """What was added.
+    def look(self, job: StoredJob) -> PollResult:
+        """Return output added since the last poll.
 
         :param job: As it was before.
-        :raises RequestError: 502: the launcher cannot tell.
+        :raises RequestError: 502: the launcher cannot return the output.
         """
         ended = job.status if job.phase == "ended" else None
         if job.handle is None:
-            return Look(ended=ended)
+            return PollResult(ended=ended)
         if job.launches != self._launches:
             self._launches, self._since = job.launches, ""
         try:
             chunk = self._asked(job).read_logs(job.handle, self._since)
         except HostcoreError as error:
             raise RequestError(
-                f"the launcher {job.launcher} cannot tell what was printed: {error.message}",
+                f"the launcher {job.launcher} cannot return the output: {error.message}",
                 code="service.launcher",
                 hint=error.hint,
             ) from error
         self._since = chunk.next
         if not chunk.text:
-            return Look(ended=ended)
+            return PollResult(ended=ended)
         after = base64.urlsafe_b64encode(chunk.next.encode()).decode().rstrip("=")
-        return Look(pieces=[_piece(chunk.text, f"l.{self._launches}.{after}")], more=True)
+        return PollResult(pieces=[_piece(chunk.text, f"l.{self._launches}.{after}")], more=True)
 
     def _asked(self, job: StoredJob) -> Launcher:
         if self._launcher is None:
@@ -197,10 +197,10 @@ class EngineOutput:
         return self._launcher
 
 
-def _piece(text: str, cursor: str) -> Piece:
+def _piece(text: str, cursor: str) -> StreamChunk:
     shown = scrub(text).encode(errors="replace")
     plain = shown.decode()
-    return Piece(
+    return StreamChunk(
         id=cursor,
         event="text",
         data=orjson.dumps({"text": plain}),

@@ -90,8 +90,8 @@ Cursor = Annotated[str | None, Query(max_length=512, description="`next` of the 
 def submit(body: Body, asker: Asker, service: The, response: Response, key: IdempotencyKey = None) -> Job:
     """Record a whole job (`job.json`), which a launcher starts as soon as it can.
 
-    What `hostcore validate` would find in its plugins and its data is found when it starts, and told in its status;
-    `POST /v1/jobs:validate` finds it before.
+    Problems that `hostcore validate` would find in its plugins and its data are found when it starts, and are in its
+    status; `POST /v1/jobs:validate` finds them before.
     """
     origin = Origin(principal=asker, route="jobs", idempotency_key=key, body=body)
     job, is_new = service.admission.submit(parse_object(body), origin)
@@ -188,7 +188,7 @@ def get_job(run_id: str, service: The) -> JobDetail:
 def cancel_job(run_id: str, service: The, response: Response, body: Body) -> Job:
     """Ask that a job ends; it writes a checkpoint first. Legal in every state, and as often as one likes.
 
-    Answers 202 while it goes on, and 200 when it has ended. The body may be empty, or `{"reason": "…"}`.
+    Answers 202 while the job runs, and 200 when it has ended. The body may be empty, or `{"reason": "…"}`.
     """
     asked = parse_model(CancelRequest, body) if body.strip() else CancelRequest()
     service.job(run_id)
@@ -218,11 +218,11 @@ def cancel_job(run_id: str, service: The, response: Response, body: Body) -> Job
     openapi_extra=body_of_model(ResumeRequest, {"launches": 1}),
 )
 def resume_job(run_id: str, asker: Asker, service: The, response: Response, body: Body) -> Job:
-    """Launch a job that has ended once more; it goes on from its newest checkpoint.
+    """Launch a job that has ended once more; it continues from its newest checkpoint.
 
-    What `[http]` allows is looked at and the policies are asked again; its launcher is the operator's as it is now. One
+    The limits of `[http]` and the policies apply again; its launcher is the operator's as it is now. A job
     that waits, runs or has succeeded stays as it is, which answers 200; so does one that was launched more often than
-    `launches` says. The body may be empty.
+    than `launches`. The body may be empty.
     """
     asked = parse_model(ResumeRequest, body) if body.strip() else ResumeRequest()
     job = service.job(run_id)
@@ -240,7 +240,7 @@ def resume_job(run_id: str, asker: Asker, service: The, response: Response, body
 
 @contextmanager
 def _naming_parameters() -> Iterator[None]:
-    """Say which parameter is to blame, where the command line says which option."""
+    """Locate errors at query parameters instead of command line options."""
     try:
         yield
     except HostcoreError as error:

@@ -15,7 +15,7 @@ from hostcore.events.regular_file import open_below
 from hostcore.runs.directory import RunDirectory
 from hostcore.supervisor.run_status import CommittedCheckpoint, checkpoints_in
 from hostcore_hookspecs.errors import HostcoreError
-from hostcore_service.jobs.downloads import Content, from_descriptor
+from hostcore_service.jobs.downloads import FileContent, from_descriptor
 
 #: What is listed at the most.
 MOST: Final = 10_000
@@ -36,7 +36,7 @@ class NoSuchFile(HostcoreError):
 
 
 @attrs.frozen(kw_only=True)
-class Artifact:
+class ArtifactFile:
     """A file."""
 
     #: Below the run directory.
@@ -45,7 +45,7 @@ class Artifact:
     modified_ms: int | None
 
 
-class Files(Protocol):
+class RunFiles(Protocol):
     """The files of a run, wherever they lie."""
 
     def checkpoints(self) -> Sequence[CommittedCheckpoint]:
@@ -57,16 +57,16 @@ class Files(Protocol):
         :raises CheckpointError: When there is none.
         """
 
-    def open_of_checkpoint(self, record: CommitRecord, path: str) -> Content:
+    def open_of_checkpoint(self, record: CommitRecord, path: str) -> FileContent:
         """A file that a commit record names.
 
         :raises HostcoreError: When it is not there.
         """
 
-    def artifacts(self) -> Iterator[Artifact]:
+    def artifacts(self) -> Iterator[ArtifactFile]:
         """The other files, by path."""
 
-    def open(self, path: str) -> Content:
+    def open(self, path: str) -> FileContent:
         """One of the other files.
 
         :param path: See :func:`require_artifact`.
@@ -75,7 +75,7 @@ class Files(Protocol):
 
 
 def is_artifact(path: str) -> bool:
-    """Whether a path below a run directory may be one of an artifact: nothing of it is hidden, or leads elsewhere."""
+    """Return whether a path below a run directory may be an artifact's: no part of it is hidden or leads elsewhere."""
     parts = path.split("/")
     if not all(part and not part.startswith(".") and "\0" not in part for part in parts):
         return False
@@ -100,38 +100,38 @@ def no_such(path: str) -> NoSuchFile:
 
 @attrs.frozen
 class LocalFiles:
-    """Of a run directory, and of nothing outside of it, whatever a file in it says: its job may have written it."""
+    """Files of a run directory, and of nothing outside of it: its job may have written links and paths into them."""
 
     directory: RunDirectory
 
     def checkpoints(self) -> Sequence[CommittedCheckpoint]:
-        """See :class:`Files`."""
+        """See :class:`RunFiles`."""
         return sorted(checkpoints_in(self.directory.checkpoints), key=lambda one: one.step)
 
     def record(self, step: int) -> CommitRecord:
-        """See :class:`Files`."""
+        """See :class:`RunFiles`."""
         path = self.directory.checkpoints / record_name(step)
         if not path.exists():
             raise CheckpointError(f"there is no checkpoint of step {step}", code="checkpoint.not_found")
         return load_record(path).record
 
-    def open_of_checkpoint(self, record: CommitRecord, path: str) -> Content:
-        """See :class:`Files`."""
+    def open_of_checkpoint(self, record: CommitRecord, path: str) -> FileContent:
+        """See :class:`RunFiles`."""
         return _opened(self.directory.path, f"checkpoints/{record.folder_name}/{path}", path)
 
-    def artifacts(self) -> Iterator[Artifact]:
-        """See :class:`Files`."""
+    def artifacts(self) -> Iterator[ArtifactFile]:
+        """See :class:`RunFiles`."""
         record = self.directory.record
         if record.is_file() and not record.is_symlink():
             yield _artifact(RECORD, record.lstat())
         yield from _walked(self.directory.path, "")
 
-    def open(self, path: str) -> Content:
-        """See :class:`Files`."""
+    def open(self, path: str) -> FileContent:
+        """See :class:`RunFiles`."""
         return _opened(self.directory.path, path, path)
 
 
-def _walked(folder: Path, below: str) -> Iterator[Artifact]:
+def _walked(folder: Path, below: str) -> Iterator[ArtifactFile]:
     """All artifacts of a folder, by path; links are none.
 
     :param below: What their paths begin with; with ``/`` at its end.
@@ -153,11 +153,11 @@ def _walked(folder: Path, below: str) -> Iterator[Artifact]:
             continue
 
 
-def _artifact(name: str, status: os.stat_result) -> Artifact:
-    return Artifact(path=name, bytes=status.st_size, modified_ms=status.st_mtime_ns // 1_000_000)
+def _artifact(name: str, status: os.stat_result) -> ArtifactFile:
+    return ArtifactFile(path=name, bytes=status.st_size, modified_ms=status.st_mtime_ns // 1_000_000)
 
 
-def _opened(folder: Path, below: str, path: str) -> Content:
+def _opened(folder: Path, below: str, path: str) -> FileContent:
     """A regular file below a folder, opened without following a link on the way.
 
     :param path: What it was asked for as.

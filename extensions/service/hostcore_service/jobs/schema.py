@@ -1,4 +1,4 @@
-"""What ``/v1/jobs`` answers."""
+"""Responses of ``/v1/jobs``."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ class PluginUse(BaseModel):
 
 
 class JobUse(BaseModel):
-    """What a run used from an attempt on."""
+    """Plugins and data that a run used from an attempt on."""
 
     attempt: int = Field(examples=[1])
     plugins: list[PluginUse] = Field(description="Those that were asked for.")
@@ -96,7 +96,7 @@ class JobPage(BaseModel):
     unknown: int | None = Field(
         default=None,
         description="With the first page, if a plugin, a distribution or data was asked for: how many other jobs may "
-        "be meant as well. They have not begun, or do not say what all their attempts used.",
+        "be meant as well. They have not begun, or have no record of what all their attempts used.",
     )
 
 
@@ -116,7 +116,7 @@ class JobDetail(Job):
 
 
 class ResumeRequest(BaseModel):
-    """Which job is resumed: as the client has seen it."""
+    """Guard of a resume request: the number of launches that the client has seen."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -129,7 +129,7 @@ class ResumeRequest(BaseModel):
 
 
 class CancelRequest(BaseModel):
-    """Why a job is cancelled."""
+    """Reason for cancelling a job."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 

@@ -30,7 +30,7 @@ T = TypeVar("T")
 #: Between two looks, in seconds: right after news, and after a long time without any.
 _SOONEST: Final = 0.2
 _LATEST: Final = 2.0
-#: A proxy closes connections on which nothing is said for a minute or so.
+#: A proxy closes connections that are silent for a minute or so.
 _HEARTBEAT_SECONDS: Final = 15.0
 #: Threads that look at files and the database; and threads that ask engines and stores, which may take long.
 _LOOKS_AT_ONCE: Final = 4
@@ -42,7 +42,7 @@ TEXT: Final = "text/plain"
 
 
 @attrs.frozen(kw_only=True)
-class Piece:
+class StreamChunk:
     """One thing that is sent."""
 
     #: The cursor behind it: a client that has all up to here asks for what follows with this.
@@ -58,27 +58,27 @@ class Piece:
 
 
 @attrs.frozen(kw_only=True)
-class Look:
-    """What a look has found."""
+class PollResult:
+    """Result of one poll."""
 
-    pieces: Sequence[Piece] = ()
+    pieces: Sequence[StreamChunk] = ()
     #: Whether there is more to be had at once.
     more: bool = False
     #: The status of the job once it has ended and everything was read; None before.
     ended: str | None = None
 
 
-class Source(Protocol):
-    """What a stream sends comes from here."""
+class StreamSource(Protocol):
+    """Source of a stream's contents."""
 
     @property
     def far(self) -> bool:
-        """Whether the next look asks an engine or a store."""
+        """The next poll asks an engine or a store."""
 
-    def look(self) -> Look:
-        """What was added.
+    def look(self) -> PollResult:
+        """Return contents added since the last poll.
 
-        :raises NotVisible: When it is not seen from here any more. The stream ends; the client's next request says why.
+        :raises NotVisible: When it is not seen from here any more. The stream ends; the client's next request fails.
         :raises HostcoreError: When it cannot be read now.
         """
 
@@ -124,18 +124,18 @@ class Streams:
         """
         return await to_thread.run_sync(call, limiter=self.limiter(far=far), abandon_on_cancel=True)
 
-    async def look(self, source: Source) -> Look:
-        """What was added to a source."""
+    async def look(self, source: StreamSource) -> PollResult:
+        """Poll a source, in the threads for its kind."""
         return await self.run(source.look, far=source.far)
 
     async def send(
-        self, source: Source, first: Look, *, request: Request, form: str, follow: bool
+        self, source: StreamSource, first: PollResult, *, request: Request, form: str, follow: bool
     ) -> AsyncGenerator[bytes]:
-        """What a stream sends.
+        """Yield the encoded chunks of a stream.
 
-        :param first: What the first look has found.
+        :param first: Result of the first poll.
         :param form: :data:`SSE`, :data:`NDJSON` or :data:`TEXT`.
-        :param follow: Whether to go on until the job has ended.
+        :param follow: Whether to continue until the job has ended.
         """
         self.open += 1
         try:
@@ -147,9 +147,9 @@ class Streams:
             self.open -= 1
 
     async def _found(
-        self, source: Source, first: Look, *, request: Request, follow: bool
-    ) -> AsyncGenerator[Look | None]:
-        """What looks find; None now and then where that is nothing."""
+        self, source: StreamSource, first: PollResult, *, request: Request, follow: bool
+    ) -> AsyncGenerator[PollResult | None]:
+        """Yield the results of polls; None as a heartbeat when there was nothing new for a while."""
         found, wait, said = first, _SOONEST, time.monotonic()
         while True:
             if found.pieces or found.ended is not None:
@@ -173,7 +173,7 @@ class Streams:
                 if not follow:
                     raise
                 LOG.warning("a stream could not be read on, and is tried again: %s", error)
-                found, wait = Look(), _LATEST
+                found, wait = PollResult(), _LATEST
 
 
 def the_streams(request: Request) -> Streams:
@@ -199,7 +199,7 @@ def streamed(content: AsyncGenerator[bytes], form: str) -> StreamingResponse:
     return StreamingResponse(content, media_type=form, headers=headers)
 
 
-def _written(found: Look | None, form: str) -> bytes:
+def _written(found: PollResult | None, form: str) -> bytes:
     if form == TEXT:
         return b"".join([piece.text for piece in found.pieces]) if found else b""
     if form == NDJSON:

@@ -26,14 +26,14 @@ ROUTER = APIRouter(
 
 
 class LaunchPreview(BaseModel):
-    """What the launcher would do."""
+    """Preview of the launcher's action."""
 
     summary: str = Field(description="In a line.", examples=["PyTorchJob demo in namespace ml, 2 nodes with 8 GPUs"])
     document: str = Field(description="What it would submit: a manifest, a batch script, a command.")
 
 
 class Plan(BaseModel):
-    """What would be run, and how."""
+    """Plan of a job."""
 
     plugins: list[dict[str, Any]] = Field(description="Every plugin, with its distribution and version.")
     checked: dict[str, Any] | None = Field(
@@ -45,7 +45,7 @@ class Plan(BaseModel):
 
 
 class Validated(BaseModel):
-    """A job that is valid, as far as that can be told."""
+    """Valid job, as far as can be checked without running it."""
 
     job: dict[str, Any] = Field(
         description="The job as resolved: with all defaults, and a run_id. Secrets are references."
@@ -57,7 +57,7 @@ class Validated(BaseModel):
     "/v1/jobs:validate",
     response_model=Validated,
     responses={
-        200: answer("It is valid, as far as that can be told.", examples.VALIDATED),
+        200: answer("The job is valid, as far as it can be checked.", examples.VALIDATED),
         **BODY_PROBLEMS,
         **problems(404, 409, 502),
     },
@@ -67,10 +67,10 @@ class Validated(BaseModel):
 async def validate(
     body: Body, asker: Asker, request: Request, service: Annotated[Service, Depends(the_service)]
 ) -> Validated:
-    """Say what a job would run, or everything that is wrong with it. Nothing is recorded, and nothing is started.
+    """Return the plan of a job, or everything that is wrong with it. Nothing is recorded, and nothing is started.
 
     Its plugins are imported and its data is opened where the service runs, in a process of its own, for at most two
-    minutes. What cannot be found out there is told in `unchecked`.
+    minutes. Anything that cannot be checked there is in `unchecked`.
     """
     plan, plugins, launch = await run_in_threadpool(_planned, body, asker, service)
     done = await check(plan, request)

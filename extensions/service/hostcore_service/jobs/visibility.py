@@ -1,4 +1,4 @@
-"""Whether the run directory of a job is seen from here."""
+"""Visibility of a job's run directory from the service."""
 
 from hostcore.runs.documents import CorruptDocument, UnreadableDocument
 from hostcore.runs.launch import Launch
@@ -9,13 +9,13 @@ from hostcore_service.store.job import StoredJob
 
 
 class NotVisible(HostcoreError):
-    """What was asked for lies in a run directory that is not seen from here."""
+    """The requested data lies in a run directory that is not seen from here."""
 
     code = "run.unseen"
 
 
 def is_visible(job: StoredJob, settings: Settings) -> bool:
-    """Whether what runs a job writes into the run directory that is here. It is taken to while nothing runs it."""
+    """Return whether a job's runs write into the run directory of the service; true while nothing runs it."""
     try:
         launch = Launch.read(directory_of(job, settings).launch)
     except (CorruptDocument, UnreadableDocument):

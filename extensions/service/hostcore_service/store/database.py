@@ -89,9 +89,9 @@ def _absolute(url: URL) -> URL:
 
 
 class Readiness:
-    """Whether jobs can be recorded.
+    """Cached check that jobs can be recorded.
 
-    :param seconds: So long an answer holds: probes cost the database next to nothing, however many there are.
+    :param seconds: Lifetime of a result: probes cost the database next to nothing, however many there are.
     """
 
     def __init__(self, engine: Engine, *, seconds: float = 1.0, clock: Callable[[], float] = time.monotonic) -> None:
@@ -113,7 +113,7 @@ class Readiness:
                 self._asked = self._clock()
             trouble = self._trouble
         if trouble is not None:
-            raise DatabaseError(trouble, hint="no job is taken; those that run go on. The service's log says more")
+            raise DatabaseError(trouble, hint="no job is taken; those that run go on. See the service's log")
 
 
 def _trouble_of(engine: Engine) -> str | None:
@@ -188,7 +188,7 @@ def _identity(file: str) -> tuple[int, int] | None:
 def _write_ahead(connection: sqlite3.Connection) -> None:
     """Switch to the write-ahead log.
 
-    Several that switch a new file would wait for each other for ever, so SQLite tells them at once that it is locked,
+    Connections that switch a new file at once would wait for each other forever, so SQLite fails with SQLITE_BUSY,
     whatever their timeout: https://www.sqlite.org/c3ref/busy_handler.html.
     """
     end = time.monotonic() + _BUSY_SECONDS
@@ -214,7 +214,7 @@ def _make_folder(url: URL) -> None:
     if url.database and url.get_backend_name() == "sqlite":
         file = Path(url.database)
         file.parent.mkdir(parents=True, exist_ok=True)
-        with suppress(OSError):  # of a folder, say: SQLite tells
+        with suppress(OSError):  # of a folder, say: SQLite reports it
             file.touch()
 
 

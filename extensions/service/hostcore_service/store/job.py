@@ -51,7 +51,7 @@ class JobRow:
 
 @attrs.frozen(kw_only=True)
 class ListedJob(JobRow):
-    """What lists show of a job."""
+    """Columns of a job in lists."""
 
     labels: Mapping[str, str]
 
@@ -99,7 +99,7 @@ class StoredJob(JobRow):
 
 
 def changed(before: StoredJob, after: StoredJob) -> dict[str, Any]:
-    """What of a job has changed, as columns."""
+    """Return the changed fields of a job, as columns."""
     names = [field.name for field in attrs.fields(StoredJob)]
     return to_row({name: getattr(after, name) for name in names if getattr(after, name) != getattr(before, name)})
 

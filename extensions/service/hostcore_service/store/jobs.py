@@ -49,7 +49,7 @@ class JobExists(HostcoreError):
 
 @attrs.frozen(kw_only=True)
 class Filter:
-    """Which jobs are wanted. What is None does not matter."""
+    """Filter of jobs. Fields that are None match every job."""
 
     statuses: Sequence[str] = ()
     trainer: str | None = None
@@ -161,7 +161,7 @@ class Jobs:
         return [listed(dict(row), labels[row["run_id"]]) for row in rows]
 
     def unknown(self, wanted: Filter) -> int:
-        """How many jobs beside those of the pages may be meant as well: what they used is not known.
+        """Count jobs that are not on the pages but may match: the uses of their runs are unknown.
 
         :raises InvalidQuery: See :meth:`page`.
         """

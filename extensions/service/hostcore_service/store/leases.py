@@ -125,7 +125,7 @@ class Leases:
 
 
 def _here(connection: Connection, now: int) -> int:
-    """How many jobs run on this machine, or are about to."""
+    """Count the jobs that run on this machine, or are about to."""
     count = select(func.count()).where(JOBS.c.launcher.in_(LOCAL))
     begun = count.where(JOBS.c.phase.in_(("launching", "launched")))
     claimed = count.where(HELD, JOBS.c.phase == "queued", JOBS.c.held_until_ms > now)

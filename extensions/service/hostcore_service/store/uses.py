@@ -1,4 +1,4 @@
-"""What the runs of jobs used, as rows that are found by an index: plugins with their versions, and data."""
+"""Plugins with their versions, and data, that the runs of jobs used, as indexed rows."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
@@ -24,7 +24,7 @@ from hostcore.runs.used import Used, UseQuery, WantedPlugin
 from hostcore_service.store.job import storable
 from hostcore_service.store.tables import JOBS, USED_PLUGINS, USES
 
-#: Of a job. What a run directory says is its job's to write.
+#: Limit per job: its run directory, from which the rows come, is written by the job.
 _MOST_ROWS: Final = 2000
 
 
@@ -84,14 +84,14 @@ class Uses:
             query.require_one(list(connection.execute(select(USES.c.data).where(begins).distinct().limit(9)).scalars()))
 
     def matches(self) -> ColumnElement[bool]:
-        """Whether one attempt of a job used all that is asked for."""
+        """Condition: one attempt of a job used everything in the query."""
         conditions = [USES.c.run_id == JOBS.c.run_id, *(self._is_used(one) for one in self._asked)]
         if self._query.data:
             conditions.append(USES.c.data.startswith(self._query.data, autoescape=True))
         return exists().where(*conditions)
 
     def unknown(self) -> ColumnElement[bool]:
-        """Whether a job that does not match may be meant all the same."""
+        """Condition: a job does not match, but may have used everything in the query."""
         from_the_first = exists().where(USES.c.run_id == JOBS.c.run_id, USES.c.attempt == 1)
         reasons = [JOBS.c.used.is_(None), not_(from_the_first)]
         if self._query.data:
@@ -110,7 +110,7 @@ class Uses:
         return exists().where(same, _is_of(wanted), self._among(wanted, True)).correlate(USES)
 
     def _among(self, wanted: WantedPlugin, is_admitted: bool | None) -> ColumnElement[bool]:
-        """Whether a plugin has a version that is admitted, or, for None, that cannot be compared."""
+        """Condition: a plugin has an admitted version or, for None, one that cannot be compared."""
         if not wanted.versions:
             return true() if is_admitted else false()
         there = select(USED_PLUGINS.c.version).where(_is_of(wanted)).distinct()
@@ -129,6 +129,6 @@ def _is_of(wanted: WantedPlugin) -> ColumnElement[bool]:
 
 
 def count(connection: Connection, *conditions: ColumnElement[bool]) -> int:
-    """How many jobs there are like that."""
+    """Count the jobs that meet all conditions."""
     found: int = connection.execute(select(func.count()).select_from(JOBS).where(*conditions)).scalar_one()
     return found

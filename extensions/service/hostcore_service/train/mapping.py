@@ -1,4 +1,4 @@
-"""From the words of the unified trainer API to a job, and back: what is wrong with the job is said of the request."""
+"""Conversion of the unified trainer API's requests to jobs, and of a job's errors to places of the request."""
 
 import hashlib
 import json
@@ -31,7 +31,7 @@ ALIASES: Final = {
     "num_epochs": "/epochs",
     "save_steps": "/checkpoint_every",
 }
-#: What ``extra_args`` cannot say, and what says it.
+#: Keys that ``extra_args`` may not hold, and the field to use instead.
 RESERVED: Final = {
     "trainer": "framework",
     "trainer_api_version": None,
@@ -51,7 +51,7 @@ RESERVED: Final = {
     "config_path": "config_path",
 }
 _RESOURCES: Final = ("image", "num_nodes", "gpus_per_node", "cpus_per_node", "memory_per_node_gb", "namespace", "env")
-#: A hint that names a key of a job that a request cannot say.
+#: A hint that names a key of a job that no request can set.
 _UNSAYABLE: Final = re.compile(
     rf'"({"|".join(sorted(RESERVED.keys() - {field.name for field in attrs.fields(TrainingJobRequest)}))})"'
 )
@@ -112,7 +112,7 @@ class MappedJob:
         if pointer is None:
             return None
         known = [place for place in self.origins if at_or_below(pointer, place)]
-        if not known:  # what it does not say: of its own fields, it might
+        if not known:  # no such key: the error may be about one of the request's own fields
             section, _, key = pointer[1:].partition("/")
             return f"/{key}" if section == "resources" and key in _RESOURCES else ""
         longest = max(known, key=len)
@@ -120,9 +120,9 @@ class MappedJob:
 
 
 def job_name(request: TrainingJobRequest) -> str:
-    """What the engine is to call a job: a DNS label (RFC 1123). ``meta`` and ``meta_demo_001``: ``meta-meta-demo-001``.
+    """Engine's name of a job: a DNS label (RFC 1123). ``meta`` and ``meta_demo_001`` make ``meta-meta-demo-001``.
 
-    Of one that is too long, the end is replaced by a digest of the whole, so that different ones stay different.
+    The end of a name that is too long is replaced by a digest of the whole, so that different ones stay different.
     """
     return label(request.job_name or f"{request.framework.rpartition('/')[2]}-{request.run_id}")
 
@@ -145,7 +145,7 @@ def to_job(request: TrainingJobRequest, allowed_args: Sequence[str]) -> MappedJo
     making.put("/trainer", request.framework, "/framework")
     making.put("/run_id", request.run_id, "/run_id")
     making.put("/checkpoint_base_uri", request.checkpoint_base_uri.rstrip("/"), "/checkpoint_base_uri")
-    # A run that was begun goes on; false would make every launch of it after the first an error.
+    # An existing run is resumed; false would make every launch of it after the first an error.
     making.put("/resume_from_checkpoint", request.resume_from_checkpoint or "auto", "/resume_from_checkpoint")
     making.put("/hyperparams/model_id", request.model_id, "/model_id")
     if request.config_path is not None:
@@ -176,7 +176,7 @@ class _Making:
     def put(self, place: str, value: Any, origin: str) -> None:
         """Set a place of the job, at most two levels deep."""
         if place in self.origins:
-            said = HostcoreError(f"{self.origins[place]} says the same", code="train.twice", pointer=origin)
+            said = HostcoreError(f"{self.origins[place]} sets the same key", code="train.twice", pointer=origin)
             said.hint = "leave one of them out"
             self.errors.append(said)
             return
@@ -206,7 +206,7 @@ class _Making:
                 self.put(f"/hyperparams/{escaped(name)}", value, origin)
 
     def put_dataset(self, uri: str) -> None:
-        """Where the data is, in the words of the source that reads it."""
+        """Put the data's URI into the key of the source that reads it."""
         dataset = self.document.setdefault("dataset", {})
         source = dataset.get("source", f"{BUILTIN}{source_of(uri)}")
         paths = _PATHS.get(without_builtin(source), "paths") if isinstance(source, str) else "paths"
@@ -215,9 +215,9 @@ class _Making:
         self.put(f"/dataset/{paths}", uri, "/dataset_uri")
 
     def leave_out_what_counts_for_nothing(self) -> list[str]:
-        """Without validation data, ``eval_steps``, which scripts of the specification's time send always; what to say.
+        """Remove ``eval_steps`` if there is no validation data (old scripts always send it), and return notes on that.
 
-        One that is no number of steps stays, and is an error like any other.
+        An ``eval_steps`` that is no number of steps stays, and is an error like any other.
         """
         place, steps = ALIASES["eval_steps"], self.document.get("validate_every")
         is_theirs = self.origins.get(place) == "/extra_args/eval_steps"
@@ -259,4 +259,4 @@ def _hint_as_said(hint: str) -> str:
 def _reserved(name: str, pointer: str) -> HostcoreError:
     instead = RESERVED[name]
     hint = f"use {instead}" if instead else _OPERATORS
-    return HostcoreError(f"extra_args cannot say {found(name)}", code="train.reserved", pointer=pointer, hint=hint)
+    return HostcoreError(f"extra_args cannot set {found(name)}", code="train.reserved", pointer=pointer, hint=hint)

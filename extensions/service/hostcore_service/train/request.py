@@ -1,4 +1,4 @@
-"""A training job in the words of the unified trainer API: what ``POST /train`` takes, and what containers are told."""
+"""Training job of the unified trainer API: the body of ``POST /train``, and the variables of containers."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any

@@ -78,7 +78,7 @@ _RUNNING: Final = {**_CREATED, "status": "running", "detail": "PyTorchJob pods a
 
 
 class TrainingJobStatus(BaseModel):
-    """How a job goes, in the words of the unified trainer API."""
+    """Status of a job in the terms of the unified trainer API."""
 
     name: str = Field(description="What its engine calls it: a DNS label.", examples=["meta-meta-demo-001"])
     status: str = Field(
@@ -102,7 +102,7 @@ def request_body() -> dict[str, Any]:
 
 
 def the_trainers(request: Request) -> Trainers:
-    """What is known of trainers, by the whole process."""
+    """Return the cache of trainers' hyperparameters, one for the whole process."""
     trainers: Trainers = request.app.state.trainers
     return trainers
 
@@ -263,7 +263,7 @@ def _exists(error: HostcoreError, request: TrainingJobRequest, mapped: MappedJob
 
 #: What an engine's kind of job is called, by its launcher.
 _NOUNS: Final = {"kubernetes-pytorchjob": "PyTorchJob", "kubernetes-trainjob": "TrainJob"}
-#: What is said of a job whose engine says nothing.
+#: Details of a job whose engine has none.
 _DETAILS: Final = {"submitted": "submitted", "running": "running", "succeeded": "completed", "failed": "failed"}
 _PODS_ACTIVE: Final = "pods active"
 
@@ -272,7 +272,7 @@ def status_of(job: StoredJob, *, just_created: bool = False, notes: Sequence[str
     """A job as ``/train`` shows it.
 
     :param just_created: Whether it was recorded by this very request.
-    :param notes: What to say of that request.
+    :param notes: Notes on that request.
     """
     noun = noun_of(job)
     if just_created and not (is_object(job) and job.phase in ("queued", "launching")):
@@ -286,12 +286,12 @@ def status_of(job: StoredJob, *, just_created: bool = False, notes: Sequence[str
 
 
 def is_object(job: StoredJob) -> bool:
-    """Whether its engine has an object for the job, which is created as a whole or not at all."""
+    """Return whether the engine has an object for the job, which is created as a whole or not at all."""
     return noun_of(job) in _NOUNS.values()
 
 
 def noun_of(job: StoredJob) -> str:
-    """What the job's engine calls it."""
+    """Return the engine's term for a job."""
     return _NOUNS.get(plain(job.launcher), "Job")
 
 

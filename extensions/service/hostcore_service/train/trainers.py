@@ -1,4 +1,4 @@
-"""What trainers take: found out once for each, in a process of its own."""
+"""Hyperparameters of trainers: described once for each trainer, in a process of its own."""
 
 import logging
 import threading
@@ -33,7 +33,7 @@ def _ask(name: str, job_dir: Path) -> Description:
 
 
 class Trainers:
-    """Which hyperparameters trainers take.
+    """Cache of the hyperparameters that trainers take.
 
     :param ask: Describes a trainer.
     """
@@ -48,11 +48,11 @@ class Trainers:
         self.turns = CapacityLimiter(1)
 
     def known(self, name: str) -> bool:
-        """Whether a trainer was asked before."""
+        """Return whether a trainer has been described."""
         return canonical_plugin(name) in self._names
 
     def hyperparams(self, name: str, *, job_dir: Path) -> frozenset[str] | None:
-        """The names of what a trainer takes; None: anything, or it cannot be asked here, and the run tells.
+        """Return the hyperparameters that a trainer takes; None: any, or unknown here, and the run reports wrong ones.
 
         :param name: Of a trainer that may be imported.
         :param job_dir: See :func:`~hostcore.plugins.describe.describe`.
@@ -81,7 +81,7 @@ class Trainers:
             await to_thread.run_sync(partial(self.hyperparams, name, job_dir=job_dir), limiter=self.turns)
 
     def takes_model_id(self, name: str, *, job_dir: Path) -> bool:
-        """Whether a trainer takes ``model_id``; see :meth:`hyperparams`."""
+        """Return whether a trainer takes ``model_id``; see :meth:`hyperparams`."""
         names = self.hyperparams(name, job_dir=job_dir)
         return names is None or "model_id" in names
 

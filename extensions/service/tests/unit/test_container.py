@@ -122,9 +122,9 @@ def test_what_is_wrong_is_told_by_variable_and_by_flag() -> None:
     told = messages("--framework", "a b", RUN_ID="../x")
     assert [message.partition(":")[0] for message in told] == ["--framework", "RUN_ID"]
     assert messages(TRAINING_EXTRA_ARGS_JSON='{"trainer": "x"}') == [
-        'TRAINING_EXTRA_ARGS_JSON: trainer: extra_args cannot say "trainer"'
+        'TRAINING_EXTRA_ARGS_JSON: trainer: extra_args cannot set "trainer"'
     ]
-    assert messages("--trainer", "x") == ['--trainer: extra_args cannot say "trainer"']
+    assert messages("--trainer", "x") == ['--trainer: extra_args cannot set "trainer"']
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from hostcore_sweeps.space import Parameter
 #: Metrics above 0 whose largest is so many times the smallest are drawn on a logarithmic axis.
 _LOGARITHMIC_FROM: Final = 30
 _MOST_TICKS: Final = 5
-#: Of an axis of choices; the others are told by pointing at them.
+#: Of an axis of choices; the others are shown by a tooltip.
 _MOST_CHOICES: Final = 20
 _LONGEST_CHOICE: Final = 18
 

@@ -25,7 +25,7 @@ def report_command(sweep: str, *, output: Path | None, force: bool, show: bool, 
     """Write a report of SWEEP: one HTML file with its trials, its history, its parameters, and its curves.
 
     SWEEP is the file of a sweep, its id or its folder. The report needs nothing else, so it can be sent to others or
-    kept. Works while the sweep goes on, too. An older report of the same name is replaced.
+    kept. Works while the sweep runs, too. An older report of the same name is replaced.
     """
     from hostcore.events.writer import now_ms
     from hostcore_builtin_plugins.progress import format_bytes

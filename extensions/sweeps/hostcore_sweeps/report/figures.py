@@ -11,7 +11,7 @@ import attrs
 
 from hostcore.cli.wording import figure
 from hostcore_inspect.report.curve import Curve
-from hostcore_inspect.report.drawing import Label
+from hostcore_inspect.report.drawing import AxisLabel
 from hostcore_sweeps.display import short_names
 from hostcore_sweeps.report.axes import Axis, axis_of_metric, axis_of_numbers, axis_of_parameter, in_words
 from hostcore_sweeps.spec import ObjectiveSpec
@@ -19,7 +19,7 @@ from hostcore_sweeps.status import SweepStatus, TrialRow
 
 #: Of trials in a picture: the best ones, and then the newest.
 MOST_DRAWN: Final = 1_000
-#: The colours by which trials are told apart: the best have the first.
+#: Number of colours for trials: the best have the first.
 _COLOURS: Final = 9
 #: The points of all curves together: what keeps the page small.
 _MOST_POINTS: Final = 40_000
@@ -35,19 +35,19 @@ _LONGEST_NAME: Final = 20
 
 
 @attrs.frozen(kw_only=True)
-class Mark:
+class FigureMark:
     """A path with its class in the style sheet."""
 
     look: str
     d: str
-    #: What pointing at it tells; None: nothing.
+    #: Tooltip; None: no tooltip.
     title: str | None = None
     #: The trial that it is of.
     trial: int | None = None
 
 
 @attrs.frozen(kw_only=True)
-class Figure:
+class SweepFigure:
     """A drawn picture. Coordinates are in units of its view box."""
 
     title: str
@@ -57,8 +57,8 @@ class Figure:
     legend: Sequence[tuple[str, str]]
     width: int
     height: int
-    marks: Sequence[Mark]
-    labels: Sequence[Label]
+    marks: Sequence[FigureMark]
+    labels: Sequence[AxisLabel]
 
     def as_dict(self) -> dict[str, Any]:
         """The picture as plain JSON."""
@@ -66,7 +66,7 @@ class Figure:
 
 
 @attrs.frozen(kw_only=True)
-class _Frame:
+class _FigureFrame:
     """A pair of axes."""
 
     x: Axis
@@ -91,25 +91,25 @@ class _Frame:
     def at(self, x: float, y: float) -> str:
         return f"{self.across(x):.5g},{self.down(y):.5g}"
 
-    def lines(self) -> Iterator[Mark]:
+    def lines(self) -> Iterator[FigureMark]:
         right = _WIDTH - _RIGHT
-        yield Mark(look="grid", d="".join(f"M{_LEFT},{self.row(place):.5g}H{right}" for place, _ in self.y.ticks))
-        yield Mark(look="axis", d=f"M{_LEFT},{_TOP}V{self.bottom}H{right}")
+        yield FigureMark(look="grid", d="".join(f"M{_LEFT},{self.row(place):.5g}H{right}" for place, _ in self.y.ticks))
+        yield FigureMark(look="axis", d=f"M{_LEFT},{_TOP}V{self.bottom}H{right}")
 
-    def labels(self, x: str, y: str) -> Iterator[Label]:
+    def labels(self, x: str, y: str) -> Iterator[AxisLabel]:
         """The ticks, and what the axes are of."""
         for place, text in self.y.ticks:
-            yield Label(text=text, x=str(_LEFT - 6), y=f"{self.row(place) + 4:.5g}", anchor="end")
+            yield AxisLabel(text=text, x=str(_LEFT - 6), y=f"{self.row(place) + 4:.5g}", anchor="end")
         for place, text in self.x.ticks:
             anchor = "end" if place > 0.97 else "middle"
-            yield Label(text=text, x=f"{self.column(place):.5g}", y=str(self.bottom + 16), anchor=anchor)
-        yield Label(text=f"{x} →", x=str(_WIDTH - _RIGHT), y=str(self.bottom + 34), anchor="end")
-        yield Label(text=f"↑ {y}", x=str(_LEFT), y=str(self.bottom + 34), anchor="start")
+            yield AxisLabel(text=text, x=f"{self.column(place):.5g}", y=str(self.bottom + 16), anchor=anchor)
+        yield AxisLabel(text=f"{x} →", x=str(_WIDTH - _RIGHT), y=str(self.bottom + 34), anchor="end")
+        yield AxisLabel(text=f"↑ {y}", x=str(_LEFT), y=str(self.bottom + 34), anchor="start")
 
 
 @attrs.frozen
 class Looks:
-    """How the trials of a sweep look, the same in all pictures."""
+    """Colours of a sweep's trials, the same in all pictures."""
 
     _status: SweepStatus
     #: By number: 0 for the best.
@@ -146,7 +146,7 @@ class Looks:
         return -self._colours.get(row.number, _COLOURS)
 
     def legend(self, shape: str, rows: Sequence[TrialRow]) -> list[tuple[str, str]]:
-        """What the colours mean.
+        """Return the legend of the colours.
 
         :param shape: Of the marks: ``dot`` or ``curve``.
         """
@@ -157,7 +157,7 @@ class Looks:
 
 
 def title_of(row: TrialRow, status: SweepStatus) -> str:
-    """A trial in a few lines: what pointing at it tells."""
+    """Return the tooltip of a trial: a few lines."""
     names = short_names(list(status.sweep.space))
     values = [f"{names[pointer]}: {in_words(value)}" for pointer, value in row.values.items()]
     metrics = [f"{name}: {figure(value)}" for name, value in row.objective.items()]
@@ -166,19 +166,19 @@ def title_of(row: TrialRow, status: SweepStatus) -> str:
     return "\n".join([f"trial {row.number}, {row.state}{best}", *parent, *metrics, *values])
 
 
-def history(status: SweepStatus, looks: Looks) -> Figure | None:
+def history(status: SweepStatus, looks: Looks) -> SweepFigure | None:
     """The objective of each trial, and the best so far; None while nothing was reported."""
     objective = status.objectives[0]
     rows = [(row, value) for row in looks.drawn() if (value := row.objective.get(objective.metric)) is not None]
     if not rows:
         return None
     best = _best_so_far(status, objective)
-    frame = _Frame(
+    frame = _FigureFrame(
         x=axis_of_numbers(status.trials[-1].number),
         y=axis_of_metric([value for _, value in rows] + [value for _, value in best]),
     )
     failed = [row for row in looks.drawn() if row.state == "failed"]
-    return Figure(
+    return SweepFigure(
         title=f"{objective.metric} by trial",
         description=_history_in_words(status, best),
         legend=[
@@ -190,10 +190,10 @@ def history(status: SweepStatus, looks: Looks) -> Figure | None:
         height=_HEIGHT,
         marks=[
             *frame.lines(),
-            *([Mark(look="sofar", d=_stairs(frame, best, status.trials[-1].number))] if best else []),
+            *([FigureMark(look="sofar", d=_stairs(frame, best, status.trials[-1].number))] if best else []),
             *(_cross(frame, row, status) for row in failed),
             *(
-                Mark(
+                FigureMark(
                     look=f"dot {looks.of_trial(row)}",
                     d=f"M{frame.at(row.number, value)}h0",
                     title=title_of(row, status),
@@ -218,15 +218,15 @@ def _best_so_far(status: SweepStatus, objective: ObjectiveSpec) -> list[tuple[in
     return found
 
 
-def _stairs(frame: _Frame, points: Sequence[tuple[int, float]], last: int) -> str:
+def _stairs(frame: _FigureFrame, points: Sequence[tuple[int, float]], last: int) -> str:
     (number, value), *more = points
     steps = "".join(f"H{frame.across(number):.5g}V{frame.down(value):.5g}" for number, value in more)
     return f"M{frame.at(number, value)}{steps}H{frame.across(last):.5g}"
 
 
-def _cross(frame: _Frame, row: TrialRow, status: SweepStatus) -> Mark:
+def _cross(frame: _FigureFrame, row: TrialRow, status: SweepStatus) -> FigureMark:
     d = f"M{frame.across(row.number):.5g},{_TOP}m-4,-4l8,8m-8,0l8,-8"
-    return Mark(look="cross failed", d=d, title=title_of(row, status), trial=row.number)
+    return FigureMark(look="cross failed", d=d, title=title_of(row, status), trial=row.number)
 
 
 def _history_in_words(status: SweepStatus, best: Sequence[tuple[int, float]]) -> str:
@@ -240,18 +240,18 @@ def _named(metric: str, axis: Axis) -> str:
     return f"{metric} (logarithmic)" if axis.is_logarithmic else metric
 
 
-def trade_offs(status: SweepStatus, looks: Looks) -> list[Figure]:
+def trade_offs(status: SweepStatus, looks: Looks) -> list[SweepFigure]:
     """Each pair of objectives against each other; empty while no trial is complete."""
     rows = [row for row in looks.drawn() if row.state == "complete"]
     return [_trade_off(status, rows, *pair) for pair in combinations(status.objectives, 2)] if rows else []
 
 
-def _trade_off(status: SweepStatus, rows: Sequence[TrialRow], one: ObjectiveSpec, other: ObjectiveSpec) -> Figure:
+def _trade_off(status: SweepStatus, rows: Sequence[TrialRow], one: ObjectiveSpec, other: ObjectiveSpec) -> SweepFigure:
     points = [(row, row.objective[one.metric] or 0.0, row.objective[other.metric] or 0.0) for row in rows]
-    frame = _Frame(x=axis_of_metric([x for _, x, _ in points]), y=axis_of_metric([y for _, _, y in points]))
+    frame = _FigureFrame(x=axis_of_metric([x for _, x, _ in points]), y=axis_of_metric([y for _, _, y in points]))
     front = sorted((x, y) for row, x, y in points if row.number in status.best)
     told = "; ".join(f"{figure(x)} and {figure(y)}" for x, y in front[:20])
-    return Figure(
+    return SweepFigure(
         title=f"{one.metric} and {other.metric}",
         description=f"No trial is better in both than these, in {one.metric} and {other.metric}: {told}.",
         legend=[("dot front", "no trial is better in all objectives"), ("dot other", "other complete trials")],
@@ -261,7 +261,7 @@ def _trade_off(status: SweepStatus, rows: Sequence[TrialRow], one: ObjectiveSpec
             *frame.lines(),
             *([_front(frame, front)] if len(status.objectives) == 2 else []),
             *(
-                Mark(
+                FigureMark(
                     look=f"dot {'front' if row.number in status.best else 'other'}",
                     d=f"M{frame.at(x, y)}h0",
                     title=title_of(row, status),
@@ -282,16 +282,16 @@ def _better(objective: ObjectiveSpec) -> str:
     return "less is better" if objective.mode == "min" else "more is better"
 
 
-def _front(frame: _Frame, points: Sequence[tuple[float, float]]) -> Mark:
-    return Mark(look="sofar", d="M" + " ".join(frame.at(x, y) for x, y in points))
+def _front(frame: _FigureFrame, points: Sequence[tuple[float, float]]) -> FigureMark:
+    return FigureMark(look="sofar", d="M" + " ".join(frame.at(x, y) for x, y in points))
 
 
-def curves(status: SweepStatus, looks: Looks) -> list[Figure]:
+def curves(status: SweepStatus, looks: Looks) -> list[SweepFigure]:
     """Each objective of the trials over their steps."""
     return [one for objective in status.objectives if (one := _curves(status, looks, objective)) is not None]
 
 
-def _curves(status: SweepStatus, looks: Looks, objective: ObjectiveSpec) -> Figure | None:
+def _curves(status: SweepStatus, looks: Looks, objective: ObjectiveSpec) -> SweepFigure | None:
     rows = [row for row in looks.drawn() if any(objective.metric in report.values for report in row.reports)]
     if not rows:
         return None
@@ -301,8 +301,8 @@ def _curves(status: SweepStatus, looks: Looks, objective: ObjectiveSpec) -> Figu
     if not values:
         return None
     last = max(step for points in lines.values() for step, _ in points[-1:])
-    frame = _Frame(x=axis_of_numbers(last), y=axis_of_metric(values))
-    return Figure(
+    frame = _FigureFrame(x=axis_of_numbers(last), y=axis_of_metric(values))
+    return SweepFigure(
         title=f"{objective.metric} over steps",
         description=f"{len(rows):,} curves, up to step {last:,}, from {figure(min(values))} to {figure(max(values))}.",
         legend=looks.legend("curve", rows),
@@ -311,7 +311,7 @@ def _curves(status: SweepStatus, looks: Looks, objective: ObjectiveSpec) -> Figu
         marks=[
             *frame.lines(),
             *(
-                Mark(
+                FigureMark(
                     look=f"curve {looks.of_trial(row)}",
                     d=_line(frame, lines[row.number]),
                     title=title_of(row, status),
@@ -333,12 +333,12 @@ def _curve(row: TrialRow, metric: str, most: int) -> list[tuple[int, float]]:
     return [(step, value) for step, value in curve.points if value is not None]
 
 
-def _line(frame: _Frame, points: Sequence[tuple[int, float]]) -> str:
+def _line(frame: _FigureFrame, points: Sequence[tuple[int, float]]) -> str:
     first = "h0" if len(points) == 1 else ""  # one value is a dot
     return "M" + " ".join(frame.at(step, value) for step, value in points) + first
 
 
-def parallel(status: SweepStatus, looks: Looks) -> Figure | None:
+def parallel(status: SweepStatus, looks: Looks) -> SweepFigure | None:
     """The values of each trial as a line through axes of all parameters, and of the objectives; None before a trial."""
     rows = looks.drawn()
     if not rows:
@@ -353,7 +353,7 @@ def parallel(status: SweepStatus, looks: Looks) -> Figure | None:
         found = [[*line, value] for line, value in zip(found, values, strict=True)]
     width = max(_WIDTH, _AXIS_WIDTH * len(axes))
     places = [(index + 0.5) * width / len(axes) for index in range(len(axes))]
-    return Figure(
+    return SweepFigure(
         title="Values of all trials",
         description=f"{len(rows):,} trials as lines through the axes {', '.join(names)}.",
         legend=looks.legend("curve", rows),
@@ -361,12 +361,14 @@ def parallel(status: SweepStatus, looks: Looks) -> Figure | None:
         height=_HEIGHT,
         marks=[
             *(
-                Mark(look=f"curve {looks.of_trial(row)}{more}", d=d, title=title_of(row, status), trial=row.number)
+                FigureMark(
+                    look=f"curve {looks.of_trial(row)}{more}", d=d, title=title_of(row, status), trial=row.number
+                )
                 for row, line in zip(rows, found, strict=True)
                 for more, d in zip(("", " bridge"), _through(axes, places, line), strict=True)
                 if d
             ),
-            *(Mark(look="axis", d=f"M{place:.5g},{_ABOVE}V{_HEIGHT - _BELOW}") for place in places),
+            *(FigureMark(look="axis", d=f"M{place:.5g},{_ABOVE}V{_HEIGHT - _BELOW}") for place in places),
         ],
         labels=list(_parallel_labels(axes, names, places)),
     )
@@ -387,11 +389,11 @@ def _through(axes: Sequence[Axis], places: Sequence[float], line: Sequence[Any])
     return "".join(d for is_near, d in parts if is_near), "".join(d for is_near, d in parts if not is_near)
 
 
-def _parallel_labels(axes: Sequence[Axis], names: Sequence[str], places: Sequence[float]) -> Iterator[Label]:
+def _parallel_labels(axes: Sequence[Axis], names: Sequence[str], places: Sequence[float]) -> Iterator[AxisLabel]:
     for axis, name, place in zip(axes, names, places, strict=True):
         short = name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"
-        yield Label(text=short, x=f"{place:.5g}", y=str(_ABOVE - 24), anchor="middle")
+        yield AxisLabel(text=short, x=f"{place:.5g}", y=str(_ABOVE - 24), anchor="middle")
         if axis.is_logarithmic:
-            yield Label(text="logarithmic", x=f"{place:.5g}", y=str(_ABOVE - 10), anchor="middle")
+            yield AxisLabel(text="logarithmic", x=f"{place:.5g}", y=str(_ABOVE - 10), anchor="middle")
         for at, text in axis.ticks:
-            yield Label(text=text, x=f"{place + 6:.5g}", y=f"{_height(at) + 4:.5g}")
+            yield AxisLabel(text=text, x=f"{place + 6:.5g}", y=f"{_height(at) + 4:.5g}")

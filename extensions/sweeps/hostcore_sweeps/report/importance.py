@@ -1,4 +1,4 @@
-"""Which parameters matter: PED-ANOVA over the complete trials, by Optuna.
+"""Importance of parameters: PED-ANOVA over the complete trials, by Optuna.
 
 Watanabe et al., `PED-ANOVA <https://arxiv.org/abs/2304.10255>`__ (IJCAI 2023): how far the values of the best trials
 lie from those of all, by parameter.
@@ -21,11 +21,11 @@ _BEST_TRIALS: Final = 5
 
 
 @attrs.frozen(kw_only=True)
-class Importance:
-    """How much parameters matter for an objective."""
+class ParameterImportance:
+    """Importance of parameters for an objective."""
 
     metric: str
-    #: By JSON pointer, the largest first; together 1. Empty if ``why_not`` says why.
+    #: By JSON pointer, the largest first; together 1. Empty if ``why_not`` has a reason.
     shares: Mapping[str, float]
     #: How many trials count as the best, and of how many.
     best: int
@@ -33,11 +33,11 @@ class Importance:
     why_not: str | None = None
 
 
-def importance(status: SweepStatus, objective: ObjectiveSpec) -> Importance:
-    """How much each parameter matters for an objective, as far as the complete trials tell."""
+def importance(status: SweepStatus, objective: ObjectiveSpec) -> ParameterImportance:
+    """Estimate the importance of each parameter for an objective from the complete trials."""
     rows = [row for row in status.trials if row.state == "complete"]
     best = max(_BEST_TRIALS, math.ceil(len(rows) / 10))
-    about = Importance(metric=objective.metric, shares={}, best=best, complete=len(rows))
+    about = ParameterImportance(metric=objective.metric, shares={}, best=best, complete=len(rows))
     values = [row.objective[objective.metric] for row in rows]
     if len(rows) < FEWEST_TRIALS:
         return attrs.evolve(about, why_not=f"{FEWEST_TRIALS} complete trials are needed, and there are {len(rows)}.")

@@ -1,6 +1,6 @@
 """The page that ``hostcore sweep report`` writes: a sweep in one HTML file that needs nothing else.
 
-``templates/`` says how it is written; what each of its sections shows is gathered here.
+``templates/`` has its layout; the contents of its sections are gathered here.
 """
 
 import shlex
@@ -14,8 +14,8 @@ from hostcore.cli.wording import NOTHING, figure
 from hostcore_inspect.report.document import Section, assets, render, render_part
 from hostcore_sweeps.display import short_names
 from hostcore_sweeps.report.axes import in_words
-from hostcore_sweeps.report.figures import Figure, Looks, curves, history, parallel, trade_offs
-from hostcore_sweeps.report.importance import Importance, importance
+from hostcore_sweeps.report.figures import Looks, SweepFigure, curves, history, parallel, trade_offs
+from hostcore_sweeps.report.importance import ParameterImportance, importance
 from hostcore_sweeps.spec import plain
 from hostcore_sweeps.status import SweepStatus, TrialRow, ranked
 
@@ -51,10 +51,10 @@ class SweepFigures:
     """The pictures of a sweep."""
 
     #: The objective by trial; of several objectives, each pair of them.
-    history: Sequence[Figure]
-    curves: Sequence[Figure]
-    parallel: Sequence[Figure]
-    importances: Sequence[Importance]
+    history: Sequence[SweepFigure]
+    curves: Sequence[SweepFigure]
+    parallel: Sequence[SweepFigure]
+    importances: Sequence[ParameterImportance]
 
     @classmethod
     def of(cls, status: SweepStatus) -> "SweepFigures":
@@ -112,7 +112,7 @@ def write_part(status: SweepStatus) -> str:
     )
 
 
-def _history(status: SweepStatus, looks: Looks) -> list[Figure]:
+def _history(status: SweepStatus, looks: Looks) -> list[SweepFigure]:
     """The objective by trial; of several objectives, each pair of them."""
     if len(status.objectives) > 1:
         return trade_offs(status, looks)
@@ -176,7 +176,7 @@ def best_in_words(status: SweepStatus) -> str:
 
 
 def _commands(status: SweepStatus) -> Mapping[str, Any]:
-    """What to type, by what it is for."""
+    """Return commands to type, by purpose."""
     folder = str(status.folder.path)
     found = {"Job of the best": ["best", folder]} if status.best else {}
     if status.state == "paused":

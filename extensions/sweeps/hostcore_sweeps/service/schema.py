@@ -1,4 +1,4 @@
-"""What ``/v1/sweeps`` answers."""
+"""Responses of ``/v1/sweeps``."""
 
 from typing import Any, Final
 
@@ -53,7 +53,7 @@ IMPORTANCE: Final[dict[str, Any]] = {
 
 
 class Objective(BaseModel):
-    """What trials are compared by."""
+    """Metric by which trials are compared."""
 
     metric: str
     mode: str = Field(description="`min` or `max`.")
@@ -68,11 +68,11 @@ class BestTrial(BaseModel):
 
 
 class Sweep(BaseModel):
-    """How a sweep is doing."""
+    """Status of a sweep."""
 
     sweep_id: str
     status: str = Field(description="`running`, `paused` (no driver lives, and something is left to do) or `finished`.")
-    reason: str | None = Field(description="Why the last driver ended, or when it was heard of last.")
+    reason: str | None = Field(description="Reason for the end of the last driver, or its last sign of life.")
     max_trials: int = Field(description="How many trials there are to be.")
     counts: dict[str, int] = Field(description=f"Trials by state: {', '.join(_STATES)}.")
     objectives: list[Objective]
@@ -124,7 +124,7 @@ class Mark(BaseModel):
 
     look: str = Field(description="Its classes.")
     d: str = Field(description="As in SVG.")
-    title: str | None = Field(description="What pointing at it tells.")
+    title: str | None = Field(description="Tooltip.")
     trial: int | None
 
 
@@ -150,7 +150,7 @@ class Figure(BaseModel):
 
 
 class Importance(BaseModel):
-    """How much parameters matter for an objective (PED-ANOVA)."""
+    """Importance of parameters for an objective (PED-ANOVA)."""
 
     metric: str
     shares: dict[str, float] = Field(description="By JSON pointer; together 1.")

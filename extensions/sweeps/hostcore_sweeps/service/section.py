@@ -23,7 +23,7 @@ from hostcore_sweeps.status import SweepStatus, SweepTable
 
 _ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _STATES: Final = ("running", "paused", "complete", "pruned", "failed")
-#: In addition to what the report itself says. Its scripts run in an origin of its own, which has no token.
+#: Added to the policy of the report itself. Its scripts run in an origin of its own, which has no token.
 _HEADERS: Final = {
     "Content-Security-Policy": ("sandbox allow-scripts; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"),
     "Cross-Origin-Resource-Policy": "same-origin",
@@ -110,12 +110,12 @@ class SweepsSection:
         return self._shown(attrs.asdict(SweepFigures.of(self._read(sweep_id))))
 
     def get_report(self, sweep_id: str) -> Any:
-        """What `hostcore sweep report` writes, as of now."""
+        """Return the page of `hostcore sweep report`, as of now."""
         page = write_page(self._read(sweep_id), now=now_ms(), tells_places=False)
         return HTMLResponse(self._without_places(scrub(page)), headers=_HEADERS)
 
     def _read(self, sweep_id: str) -> SweepStatus:
-        """How a sweep is doing.
+        """Return the status of a sweep.
 
         :raises HTTPException: 404 when there is none.
         """
@@ -144,7 +144,7 @@ class _Reader:
         return [path.parent.name for path in self._folder.glob("*/sweep.json") if _ID.fullmatch(path.parent.name)]
 
     def read(self, sweep_id: str) -> SweepStatus:
-        """How a sweep is doing.
+        """Return the status of a sweep.
 
         :raises UnknownSweep: When there is none.
         :raises HostcoreError: When it cannot be read.

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from hostcore.runs.lease import ProcessIdentity
 from hostcore_sweeps.display import (
-    Lines,
+    LineScreen,
     LiveTable,
     Screen,
     cells,
@@ -66,7 +66,7 @@ def test_parameters_of_one_name_are_called_by_their_pointers() -> None:
 
 
 def test_lines_tell_what_is_new_once_and_the_last_of_it_at_the_end(table: SweepTable, capsys: Any) -> None:
-    with Lines(clock=lambda: 0.0) as lines:  # a clock that stands: the next look is never due
+    with LineScreen(clock=lambda: 0.0) as lines:  # a clock that stands: the next look is never due
         lines.show(table.status)
         first = capsys.readouterr().err
         assert first.startswith("trial 1  running  lr=0.1235"), "a trial that ended before is told again"
@@ -79,7 +79,7 @@ def test_lines_tell_what_is_new_once_and_the_last_of_it_at_the_end(table: SweepT
     assert "trial 0" not in last
 
 
-@pytest.mark.parametrize(("open_ends", "screen"), [(os.openpty, LiveTable), (os.pipe, Lines)])
+@pytest.mark.parametrize(("open_ends", "screen"), [(os.openpty, LiveTable), (os.pipe, LineScreen)])
 def test_a_terminal_or_a_pipe_that_is_closed_breaks_no_end(
     table: SweepTable,
     open_ends: Callable[[], tuple[int, int]],
@@ -117,7 +117,7 @@ def test_a_live_table_leaves_out_parameters_for_which_there_is_no_room(
 
 @pytest.mark.parametrize(
     ("is_terminal", "term", "kind"),
-    [(True, "xterm", LiveTable), (True, "dumb", Lines), (True, "", Lines), (False, "xterm", Lines)],
+    [(True, "xterm", LiveTable), (True, "dumb", LineScreen), (True, "", LineScreen), (False, "xterm", LineScreen)],
 )
 def test_lines_are_printed_where_nothing_can_be_drawn_over(
     is_terminal: bool, term: str, kind: type, monkeypatch: pytest.MonkeyPatch
@@ -132,7 +132,7 @@ def test_lines_are_printed_where_nothing_can_be_drawn_over(
 def test_while_trials_are_paused_it_is_told_what_a_second_interrupt_does(
     table: SweepTable, capsys: Any, reason: str | None
 ) -> None:
-    with Lines() as lines:
+    with LineScreen() as lines:
         lines.show(lambda: attrs.evolve(table.status(), reason=reason))
     told = capsys.readouterr().err
     assert told.count("stopping: interrupted by the user; each trial writes a checkpoint") == (reason is not None)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hostcore_sweeps.records import TrialEnded
-from hostcore_sweeps.search import Search
+from hostcore_sweeps.search import TrialSearch
 from hostcore_sweeps.spec import Sweep, load_sweep
 from hostcore_sweeps.trials import Trial
 
@@ -51,13 +51,13 @@ class Simulation:
         self._failing = failing
         self._random = random.Random(order)
         self._restarts = restarts
-        self._search = Search(sweep, parallel=3)
+        self._search = TrialSearch(sweep, parallel=3)
         self._trials: list[Trial] = []
 
     def run(self) -> list[tuple[Any, TrialEnded]]:
         while len(self._trials) < self._sweep.most_trials or any(trial.ended is None for trial in self._trials):
             if self._random.random() < self._restarts:
-                self._search = Search(self._sweep, parallel=3)
+                self._search = TrialSearch(self._sweep, parallel=3)
             self._sample()
             self._report()
             self._settle()
@@ -125,7 +125,7 @@ def test_trials_that_fail_change_nothing_about_that(keys: dict[str, Any]) -> Non
 
 
 def test_another_seed_tries_other_values() -> None:
-    first, second = (Search(sweep_of(seed=seed), parallel=1).sample(0, []) for seed in (0, 1))
+    first, second = (TrialSearch(sweep_of(seed=seed), parallel=1).sample(0, []) for seed in (0, 1))
     assert first is not None
     assert second is not None
     assert first.values != second.values

@@ -11,7 +11,7 @@ from optuna.trial import create_trial
 
 from hostcore.errors import all_errors
 from hostcore_hookspecs.errors import HostcoreError
-from hostcore_sweeps.search import Search
+from hostcore_sweeps.search import TrialSearch
 from hostcore_sweeps.space import Parameter, grid
 from hostcore_sweeps.spec import Sweep, load_sweep, sweep_schema
 
@@ -258,7 +258,7 @@ def test_a_grid_that_comes_to_no_end_is_an_error_unless_trials_are_limited() -> 
 def test_thousands_of_choices_are_sampled() -> None:
     names = [f"file-{number}" for number in range(10_000)]
     sweep = sweep_of(space={"/hyperparams/file": {"choice": [*names[1:], 0]}}, sampler="random")
-    trial = Search(sweep, parallel=1).sample(0, [])
+    trial = TrialSearch(sweep, parallel=1).sample(0, [])
     assert trial is not None
     assert trial.values["/hyperparams/file"] in [*names, 0]
 
@@ -273,7 +273,7 @@ def test_thousands_of_choices_are_sampled() -> None:
 def test_a_step_that_does_not_come_to_the_upper_bound_is_sampled_without_a_warning(
     parameter: dict[str, Any], values: set[float]
 ) -> None:
-    search = Search(sweep_of(space={"/hyperparams/x": parameter}, sampler="random"), parallel=1)
+    search = TrialSearch(sweep_of(space={"/hyperparams/x": parameter}, sampler="random"), parallel=1)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         trials = [search.sample(number, []) for number in range(20)]

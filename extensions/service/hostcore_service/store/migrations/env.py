@@ -1,4 +1,4 @@
-"""How Alembic runs the migrations: in the transaction that the service has opened."""
+"""Alembic's environment: migrations run in the transaction that the service has opened."""
 
 from alembic import context
 

@@ -123,7 +123,7 @@ def test_no_answer_shows_the_token(client: Client, tiny: Any, monkeypatch: pytes
     [
         (None, "127.0.0.1", False, "TRAINER_API_TOKEN is not set"),
         ("", "127.0.0.1", False, "TRAINER_API_TOKEN is not set"),
-        ("x" * 16, "127.0.0.1", True, "--insecure-no-auth says that there is none"),
+        ("x" * 16, "127.0.0.1", True, "is set, which contradicts --insecure-no-auth"),
         (None, "0.0.0.0", True, "listens on the loopback device only"),
         (None, "::", True, "listens on the loopback device only"),
         ("x" * 15, "127.0.0.1", False, "at least 16"),

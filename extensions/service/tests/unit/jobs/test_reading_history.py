@@ -20,7 +20,7 @@ from hostcore_hookspecs.launcher import LaunchHandle, LogChunk
 from hostcore_service.app import make_app
 from hostcore_service.jobs import history, printing
 from hostcore_service.jobs.printing import JobOutput, Printer
-from hostcore_service.jobs.streams import NDJSON, SSE, TEXT, Look, Streams, form_of
+from hostcore_service.jobs.streams import NDJSON, SSE, TEXT, PollResult, Streams, form_of
 from hostcore_service.jobs.visibility import NotVisible
 
 SECRET = "correct horse battery staple"
@@ -189,7 +189,7 @@ def test_a_stream_whose_source_is_seen_no_more_is_closed_without_an_end(follow: 
     class Source:
         far = False
 
-        def look(self) -> Look:
+        def look(self) -> PollResult:
             raise NotVisible("the run directory is elsewhere")
 
     class Request:
@@ -198,7 +198,7 @@ def test_a_stream_whose_source_is_seen_no_more_is_closed_without_an_end(follow: 
 
     async def sent() -> list[bytes]:
         request: Any = Request()
-        stream = Streams().send(Source(), Look(more=True), request=request, form=SSE, follow=follow)
+        stream = Streams().send(Source(), PollResult(more=True), request=request, form=SSE, follow=follow)
         return [piece async for piece in stream]
 
     assert asyncio.run(sent()) == []

@@ -7,7 +7,7 @@ import anyio
 import pytest
 
 from hostcore_service.jobs import streams
-from hostcore_service.jobs.streams import NDJSON, SSE, Look, Streams
+from hostcore_service.jobs.streams import NDJSON, SSE, PollResult, Streams
 
 
 class Quiet:
@@ -15,8 +15,8 @@ class Quiet:
 
     far = False
 
-    def look(self) -> Look:
-        return Look()
+    def look(self) -> PollResult:
+        return PollResult()
 
 
 class Client:
@@ -32,7 +32,7 @@ def test_a_quiet_stream_shows_that_it_lives(form: str, sign: bytes, monkeypatch:
     client: Any = Client()
 
     async def first() -> bytes | None:
-        async with aclosing(Streams().send(Quiet(), Look(), request=client, form=form, follow=True)) as sent:
+        async with aclosing(Streams().send(Quiet(), PollResult(), request=client, form=form, follow=True)) as sent:
             return await anext(sent, None)
 
     assert anyio.run(first) == sign

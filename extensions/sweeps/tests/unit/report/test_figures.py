@@ -9,7 +9,7 @@ import pytest
 import recorded_sweep
 
 from hostcore_sweeps.report.axes import axis_of_metric, axis_of_parameter
-from hostcore_sweeps.report.figures import MOST_DRAWN, Figure, Looks, curves, history, parallel, trade_offs
+from hostcore_sweeps.report.figures import MOST_DRAWN, Looks, SweepFigure, curves, history, parallel, trade_offs
 from hostcore_sweeps.report.importance import importance
 from hostcore_sweeps.space import Parameter
 from hostcore_sweeps.status import SweepStatus, read_status
@@ -27,12 +27,12 @@ def status_of(tmp_path: Path) -> Any:
     return read
 
 
-def looks_of(figure: Figure) -> dict[int, str]:
+def looks_of(figure: SweepFigure) -> dict[int, str]:
     """The classes of the mark of each trial."""
     return {mark.trial: mark.look for mark in figure.marks if mark.trial is not None and "bridge" not in mark.look}
 
 
-def points_of(figure: Figure, trial: int) -> list[tuple[float, float]]:
+def points_of(figure: SweepFigure, trial: int) -> list[tuple[float, float]]:
     """Where the mark of a trial goes through."""
     d = next(mark.d for mark in figure.marks if mark.trial == trial)
     return [(float(x), float(y)) for x, y in re.findall(r"([\d.]+),([\d.]+)", d)]

@@ -1,4 +1,4 @@
-"""What the runs of jobs used. Of jobs that have ended before, it stays unknown."""
+"""Plugins and data that the runs of jobs used. For jobs that have ended before, they stay unknown."""
 
 import sqlalchemy as sa
 from alembic import op
