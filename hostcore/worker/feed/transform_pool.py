@@ -28,7 +28,7 @@ from hostcore.worker.feed import transform_process
 from hostcore.worker.feed.feed import Cursor
 from hostcore.worker.feed.transform_call import EVALUATION, Assignment
 from hostcore.worker.feed.transform_failure import ChildDied, Failure, UnsendableResult
-from hostcore.worker.feed.transport import Line, decode, encode
+from hostcore.worker.feed.transport import ValueStream, decode, encode
 
 #: How often a wait for a result looks whether the run is to stop.
 _POLL_SECONDS: Final = 0.05
@@ -151,7 +151,7 @@ class _Child:
         ours, theirs = socket.socketpair()
         with theirs:
             self._process = _start(theirs)
-        self._line = Line(ours)
+        self._line = ValueStream(ours)
         self._assignment = assignment
         self._tasks = tasks
         self._thread = threading.Thread(target=self._work, daemon=True, name=f"transform {self._process.pid}")

@@ -20,7 +20,7 @@ from hostcore.interruption import handle
 
 if TYPE_CHECKING:
     from hostcore.worker.feed.transform_call import Assignment
-    from hostcore.worker.feed.transport import Line
+    from hostcore.worker.feed.transport import ValueStream
 
 #: What this process does not react to.
 DEAF_TO: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
@@ -43,9 +43,9 @@ def main() -> int:
     connection = socket.socket(fileno=int(sys.argv[1]))
     threading.Thread(target=_end_with, args=(connection.fileno(),), daemon=True, name="end of the line").start()
 
-    from hostcore.worker.feed.transport import Line
+    from hostcore.worker.feed.transport import ValueStream
 
-    line = Line(connection)
+    line = ValueStream(connection)
     try:
         _serve(line)
     except (EOFError, BrokenPipeError, ConnectionResetError):
@@ -74,7 +74,7 @@ def _end_with(descriptor: int) -> None:
     os._exit(1)
 
 
-def _serve(line: "Line") -> None:
+def _serve(line: "ValueStream") -> None:
     from hostcore.worker.feed.transform_failure import Failure
     from hostcore.worker.feed.transport import decode
 

@@ -25,14 +25,14 @@ _LARGE: Final = 1 << 16
 
 
 @attrs.frozen
-class Encoded:
+class EncodedValue:
     """A value ready to be sent."""
 
     data: bytes
     buffers: list[pickle.PickleBuffer]
 
 
-def encode(value: Any) -> Encoded:
+def encode(value: Any) -> EncodedValue:
     """Pickle a value.
 
     :raises Exception: Whatever pickle or the value's own methods raise; nothing has been sent then.
@@ -47,15 +47,15 @@ def encode(value: Any) -> Encoded:
 
     stream = io.BytesIO()
     _Pickler(stream, protocol=5, buffer_callback=keep_inside).dump(value)
-    return Encoded(stream.getvalue(), buffers)
+    return EncodedValue(stream.getvalue(), buffers)
 
 
-def decode(encoded: Encoded) -> Any:
+def decode(encoded: EncodedValue) -> Any:
     """The reverse of :func:`encode`."""
     return pickle.loads(encoded.data, buffers=encoded.buffers)  # noqa: S301 - of a process of this run
 
 
-class Line:
+class ValueStream:
     """One end of a stream of values.
 
     :param connection: A connected stream socket, which the line now owns.
@@ -70,7 +70,7 @@ class Line:
         return self._socket.fileno()
 
     def send(self, value: Any) -> None:
-        """Send plain values, or :class:`Encoded` ones.
+        """Send plain values, or :class:`EncodedValue` ones.
 
         :raises OSError: When the other side is gone.
         """

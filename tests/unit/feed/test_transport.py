@@ -10,14 +10,14 @@ import pyarrow as pa
 import pytest
 import torch
 
-from hostcore.worker.feed.transport import Line, decode, encode
+from hostcore.worker.feed.transport import ValueStream, decode, encode
 
 LARGE = 300_000
 
 
 def there_and_back(value: Any) -> Any:
     """Send a value through a socket, which holds less than a large one."""
-    ours, theirs = (Line(end) for end in socket.socketpair())
+    ours, theirs = (ValueStream(end) for end in socket.socketpair())
     sender = threading.Thread(target=ours.send, args=(encode(value),))
     sender.start()
     received = decode(theirs.receive())
@@ -112,7 +112,7 @@ def test_a_line_that_breaks_off_in_the_middle_of_a_value_has_ended() -> None:
     ours, theirs = socket.socketpair()
     ours.sendall(pickle.dumps([1, 2, 3])[:-2])
     ours.close()
-    line = Line(theirs)
+    line = ValueStream(theirs)
     with pytest.raises(EOFError):
         line.receive()
     line.close()

@@ -1,7 +1,7 @@
 """The supervisor of a rank other than 0 that an engine has started.
 
-It opens no run and claims nothing: it starts a worker when rank 0 says so, passes on what either says, and ends when
-rank 0 says how. See :mod:`hostcore_engines.ranks.rendezvous` for the whole conversation.
+It opens no run and claims nothing: it starts a worker on request of rank 0, forwards messages between both, and ends
+when rank 0 sends the exit code. See :mod:`hostcore_engines.ranks.rendezvous` for the protocol.
 
 Where this machine does not see the run directory, it makes the worker a folder here, brings the job's inputs here, and
 sends to rank 0 what the worker writes: see :mod:`hostcore_engines.ranks.rank_files`.
@@ -60,12 +60,12 @@ if TYPE_CHECKING:
 Tell = Callable[[str], object]
 
 _CONNECT_SECONDS: Final = 5.0
-#: How long what is being prepared may take to end once it is not needed any more; it hears that when it tells a line.
+#: Time for a cancelled preparation to end, in seconds; it is cancelled at its next line of progress.
 _END_SECONDS: Final = 15.0
 
 
 class _Cancelled(Exception):
-    """What is being prepared is not needed any more."""
+    """The preparation is not needed any more."""
 
 
 class RankZeroGone(HostcoreError):
@@ -79,7 +79,7 @@ def run_rank_agent(engine: Engine, runs: Path, interrupts: Interrupts, tell: Tel
 
     :param runs: The folder of all runs, the same for all ranks; or of this machine, if the ranks share a secret.
     :param interrupts: Entered. What is asked of this process is passed on to rank 0.
-    :param tell: Gets a line about what is brought to this machine.
+    :param tell: Called with lines about inputs brought to this machine.
     :return: The exit code: that of rank 0.
     :raises RanksMissing: When rank 0 is not found in time.
     :raises RankZeroGone: When it breaks off; then the worker here has ended, too.
@@ -107,7 +107,7 @@ def run_rank_agent(engine: Engine, runs: Path, interrupts: Interrupts, tell: Tel
 
 
 def _places(engine: Engine, file: Path) -> Iterator[RankZeroAddress]:
-    """Where rank 0 may be: where its file says; and at the ports next to the engine's, if there is a secret."""
+    """Yield possible addresses of rank 0: from its file; and the ports next to the engine's, if there is a secret."""
     if (place := RankZeroAddress.read(file)) is not None:
         yield place
     for port in engine.ports if engine.secret else []:
@@ -178,7 +178,7 @@ class _RankAgent:
     :param line: The line to it.
     :param start: Its name for this start of the ranks.
     :param folder: The worker's, if this machine does not see the run directory.
-    :param tell: Gets a line about what is brought to this machine.
+    :param tell: Called with lines about inputs brought to this machine.
     """
 
     def __init__(
@@ -209,7 +209,7 @@ class _RankAgent:
         self._exit_told = False
 
     def run(self) -> int:
-        """Pass on what rank 0 and the worker say.
+        """Forward messages between rank 0 and the worker.
 
         :return: The exit code.
         """
@@ -238,7 +238,7 @@ class _RankAgent:
             self._line.close()
 
     def _obey(self, kind: str, content: Any) -> None:
-        """Do what rank 0 says."""
+        """Carry out a message of rank 0, or forward it to the worker."""
         if kind == "start" and self._folder is not None:
             folder = self._folder  # fetching the inputs may take long, and rank 0 may cancel the start meanwhile
             self._preparing = in_background(lambda: self._prepare(folder, **content), "bringing the inputs")
@@ -283,7 +283,7 @@ class _RankAgent:
         return local, path, output
 
     def _tell(self, line: str) -> None:
-        """Tell how the preparing goes, which ends here when it is cancelled."""
+        """Report progress of the preparation; raises when it is cancelled."""
         if self._cancelled.is_set():
             raise _Cancelled
         self._told(line)
@@ -296,14 +296,14 @@ class _RankAgent:
 
     @property
     def _worker_folder(self) -> Path:
-        """Where the worker writes."""
+        """Folder that the worker writes to."""
         if self._folder is not None:
             return self._folder.path
         assert self._contract is not None
         return Path(self._contract.run_dir)
 
     def _start_prepared(self) -> None:
-        """Start the worker once everything is here; or tell rank 0 why it cannot be."""
+        """Start the worker once everything is here; or report the error to rank 0."""
         if self._preparing is None or self._cancelled.is_set() or not self._preparing.done():
             return
         prepared, self._preparing = self._preparing, None
@@ -323,7 +323,7 @@ class _RankAgent:
         return WorkerProcess(contract, output, self._engine.environment(self._start))
 
     def _pass_on(self) -> None:
-        """Tell rank 0 what the worker says and writes, how it has ended, and what was asked of this process."""
+        """Send rank 0 the worker's messages, files and exit, and the requests to this process."""
         self._start_prepared()
         for _, kind, content in self._workers.listen():
             self._line.send(kind, content)
@@ -350,7 +350,7 @@ class _RankAgent:
         assert self._contract is not None
         log = RankTail(Path(self._contract.events_path), rank=self._engine.rank, attempt=self._contract.attempt)
         last: Entry | None = None
-        with suppress(CorruptLog):  # rank 0 will say so
+        with suppress(CorruptLog):  # rank 0 will report it
             for entry in log.read():
                 last = entry if is_end(entry) else last
         if last is None or last.src is None or last.time_ms is None:
@@ -359,7 +359,7 @@ class _RankAgent:
         return {"line": line.decode(), "offset": last.src[2]}
 
     def _end_without_rank_zero(self) -> None:
-        """Rank 0 is gone: the worker hears that, and has the time for a last checkpoint."""
+        """End after the loss of rank 0: close the worker's channel, and give it time for a last checkpoint."""
         for member in self._workers.members:
             member.worker.channel.hang_up()
         due = time.monotonic() + ORPHAN_SECONDS
@@ -368,7 +368,7 @@ class _RankAgent:
 
 
 def _with_python(contract: WorkerContract, lock: str | None, tell: Tell) -> WorkerContract:
-    """What a contract is to say on this machine, where the job's environment is in another place.
+    """Return the contract for this machine, where the job's environment is in another place.
 
     :param contract: As rank 0 has written it; the run's record is here.
     :param lock: What rank 0's environment was built from, and so is the one here; None for an interpreter.

@@ -38,7 +38,7 @@ def files_of(contract: WorkerContract, output: Path) -> dict[str, Path]:
 class NodeFolder:
     """A folder for the ranks of this machine, for one start of them; laid out like a run directory.
 
-    Its name is hidden from those who look for runs: no run goes on from it, or is opened there.
+    Its name is hidden from searches for runs: no run is resumed from it, or is opened there.
 
     :param folder: The hidden folder beside the runs of this machine.
     :param name: That of the launch, the same for all its starts.
@@ -137,7 +137,7 @@ def _read(path: Path, offset: int) -> bytes:
 
 @attrs.frozen
 class Received:
-    """Where the files of a rank of another machine lie in rank 0's run directory."""
+    """Place of another machine's files in rank 0's run directory."""
 
     _files: Mapping[str, Path]
 

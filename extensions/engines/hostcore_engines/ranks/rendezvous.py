@@ -3,23 +3,23 @@
 ::
 
     rank 0                                                the supervisor of another rank
-    listens, and says where in <runs>/.ranks/…json  ◀──── waits for that file, connects
+    listens; its address is in <runs>/.ranks/…json  ◀──── waits for that file, connects
     "challenge", with a random number               ────▶
     proves that it knows the token as well         ◀──── "join": which rank it is, and a proof that it knows the token
     "welcome", with a name for this start           ────▶
     opens the run; "start" with contract and output ────▶ starts its worker
-    hears and tells that worker over this line     ◀────▶ passes on what either says, "kill", "abort"; signals
+    exchanges messages with that worker            ◀────▶ forwards them, "kill", "abort"; signals
                                                    ◀──── "exited"
     writes result.json; "end" with the exit code    ────▶ ends with that code
 
 So for everything that follows, a worker elsewhere is a worker like any other.
 
-Machines that share no folder find rank 0 by what their engine tells all of them, ``MASTER_ADDR`` and ``MASTER_PORT``:
+Machines that share no folder find rank 0 by the variables of their engine, ``MASTER_ADDR`` and ``MASTER_PORT``:
 rank 0 listens at one of the ports right behind the latter, and ``HOSTCORE_RANKS_SECRET``, which all ranks have in their
 environment, takes the place of the token. Without that secret nothing listens there, and only the file leads to rank 0.
 
-A rank that has come by the port may see the folder all the same: it leaves a file of a random name there, and rank 0
-says in its welcome whether it sees that one. If it does not, contract, logs and checkpoints do not go through the run
+A rank that has come by the port may see the folder all the same: it leaves a file of a random name there, and the
+welcome states whether rank 0 sees it. If it does not, contract, logs and checkpoints do not go through the run
 directory: see :mod:`hostcore_engines.ranks.rank_files` and :mod:`hostcore.worker.ranks.nodes`.
 """
 
@@ -66,7 +66,7 @@ _LATE_SECONDS: Final = 10.0
 #: How long a connection may take to prove that it is a rank; if there are more than these, the oldest is closed.
 _HELLO_SECONDS: Final = 5.0
 _MOST_UNPROVEN: Final = 64
-#: In bytes, of what is heard before that proof.
+#: In bytes, of messages before that proof.
 LONGEST_HELLO: Final = 4096
 #: How long another rank may take to kill its worker.
 _KILL_SECONDS: Final = 10.0
@@ -100,7 +100,7 @@ def keep_alive(connection: socket.socket) -> socket.socket:
 
 @attrs.frozen(kw_only=True)
 class RankZeroAddress:
-    """Where rank 0 is to be found."""
+    """Address of rank 0."""
 
     host: str
     port: int
@@ -118,7 +118,7 @@ class RankZeroAddress:
 
     @classmethod
     def read(cls, path: Path) -> "RankZeroAddress | None":
-        """What the file says; None while there is none."""
+        """Read the address from its file; None while there is none."""
         try:
             return cls(**json.loads(path.read_text()))
         except (FileNotFoundError, NotADirectoryError, ValueError, TypeError):
@@ -126,7 +126,7 @@ class RankZeroAddress:
 
 
 def proof(token: str, *said: object) -> str:
-    """Shows that who says something knows the token, which is not sent itself."""
+    """Return an HMAC that proves knowledge of the token, which is not sent itself."""
     return hmac.new(token.encode(), json.dumps(said).encode(), "sha256").hexdigest()
 
 
@@ -161,7 +161,9 @@ def _listen_at(port: int, *, on_loopback: bool) -> socket.socket:
     return socket.create_server(("", port), backlog=128)
 
 
-def _readable(watched: "Sequence[socket.socket | _Line]", seconds: float) -> "list[socket.socket | _Line]":
+def _readable(
+    watched: "Sequence[socket.socket | _RankChannel]", seconds: float
+) -> "list[socket.socket | _RankChannel]":
     """Those that something can be read from, once there is one. Unlike ``select``, for any number of open files."""
     with selectors.PollSelector() as selector:
         for one in watched:
@@ -182,7 +184,7 @@ def _allow_files(ranks: int) -> None:
 class Rendezvous:
     """The ranks of an engine's start, as rank 0 sees them. To be entered before anything else is done.
 
-    Left, it tells the others that they may go, and with which exit code.
+    On exit it sends the others the exit code, and lets them end.
 
     :param runs: The folder of all runs, the same for all ranks.
     """
@@ -191,9 +193,9 @@ class Rendezvous:
         self.engine = engine
         self._interrupts = interrupts
         self._file = runs / FOLDER / f"{engine.name}.json"
-        self._lines: dict[int, _Line] = {}
+        self._lines: dict[int, _RankChannel] = {}
         #: Those who have connected, and have not proved to be ranks: the random number that each was given, until when.
-        self._unproven: dict[_Line, tuple[str, float]] = {}
+        self._unproven: dict[_RankChannel, tuple[str, float]] = {}
         #: The ranks that do not see the folder of the runs.
         self._without_folder: set[int] = set()
         #: The engine may start the ranks again, and keeps its store: there, each start needs a place of its own.
@@ -235,7 +237,7 @@ class Rendezvous:
     def require_storage(self, spec: JobSpec) -> None:
         """See that checkpoints outlive this machine, if it is the only one that sees the folder of the runs.
 
-        :raises NoSharedStorage: When the job says nowhere where they are to go, or a place of one machine.
+        :raises NoSharedStorage: When the job names no place for them, or a place of one machine.
         """
         base = spec.checkpoint_base_uri
         if not self._without_folder or (base is not None and is_object_store(base)):
@@ -284,15 +286,15 @@ class Rendezvous:
         """Ask one who has connected for a proof; it is not waited for."""
         while len(self._unproven) >= _MOST_UNPROVEN:
             self._reject(next(iter(self._unproven)))
-        line, nonce = _Line(keep_alive(connection), self._interrupts), secrets.token_hex(16)
+        line, nonce = _RankChannel(keep_alive(connection), self._interrupts), secrets.token_hex(16)
         self._unproven[line] = nonce, time.monotonic() + _HELLO_SECONDS
         line.send("challenge", {"nonce": nonce})
 
-    def _reject(self, connection: "_Line") -> None:
+    def _reject(self, connection: "_RankChannel") -> None:
         self._unproven.pop(connection)
         connection.close()
 
-    def _admit(self, line: "_Line") -> None:
+    def _admit(self, line: "_RankChannel") -> None:
         """Admit one who proves to be a rank that is missing, and turn any other away."""
         nonce, _ = self._unproven[line]
         try:
@@ -319,7 +321,7 @@ class Rendezvous:
             line.close()
 
     def _sees(self, probe: object) -> bool:
-        """Whether a file that a rank has left where it sees the folder of the runs is there."""
+        """Return whether a file that a rank has left in its folder of runs is seen here."""
         return isinstance(probe, str) and bool(_PROBE.fullmatch(probe)) and (self._file.parent / probe).exists()
 
     def _stop_listening(self) -> None:
@@ -355,10 +357,10 @@ class Rendezvous:
         return _WorkerElsewhere(line)
 
 
-class _Line(Channel):
-    """The line to the supervisor of another rank, and through it to its worker.
+class _RankChannel(Channel):
+    """Channel to the supervisor of another rank, and through it to its worker.
 
-    What its supervisor says for itself is acted upon here; ``receive`` gives what its worker says.
+    Messages of its supervisor are handled here; ``receive`` returns those of its worker.
     """
 
     def __init__(self, connection: socket.socket, interrupts: Interrupts) -> None:
@@ -373,7 +375,7 @@ class _Line(Channel):
             super().send(kind, content)
 
     def receive_hello(self) -> tuple[str, Any]:
-        """What the other side says before it is known to be a rank: none of it is acted upon."""
+        """Receive a message of a peer that has not proved to be a rank."""
         return super().receive(0, longest=LONGEST_HELLO)
 
     def receive(self, timeout_seconds: float | None = None, *, longest: int | None = None) -> tuple[str, Any]:
@@ -402,12 +404,12 @@ class _WorkerElsewhere:
 
     pid = None
 
-    def __init__(self, line: _Line) -> None:
+    def __init__(self, line: _RankChannel) -> None:
         self.channel: Channel = line
         self._line = line
 
     def poll(self) -> WorkerExit | None:
-        """How it ended; None while it runs, as far as was heard."""
+        """Return the worker's exit; None while it runs, as far as known here."""
         return self._line.exit
 
     def wait(self) -> WorkerExit:
