@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from hostcore.job.schema import json_schema
+from hostcore.job.forms import json_schema
 from hostcore_hookspecs.events import PAYLOADS, SCHEMA
 
 _ENVELOPE: dict[str, Any] = {

@@ -9,9 +9,9 @@ Door:
     with_brought, chosen_split (data)              data that the trainer brings; data to evaluate
     check_data, keep_secrets, job_warnings (rules) rules that need the data, or values of secrets
     job_differences (differences)    places in which a job cannot continue another
-    structure (structure)            plain JSON -> attrs class, strictly, with all errors at once
-    json_schema, job_schema, file_schema (schema)
+    structure, json_schema (forms)   plain JSON -> attrs class, strictly, with all errors at once; its JSON Schema
+    job_schema, file_schema (schema) schemas of jobs with the settings of plugins, and of job files
     checked, to_plain (json_values)  plain JSON, and attrs classes as such
 
-Forms of settings: :mod:`hostcore.job.forms`.
+The way of a key to its type, its error message and its schema: :mod:`hostcore.job.forms`.
 """

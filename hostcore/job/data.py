@@ -6,6 +6,7 @@ from typing import Any, Final
 import attrs
 
 from hostcore.errors import Errors, all_errors
+from hostcore.job.forms import structure
 from hostcore.job.json_values import checked
 from hostcore.job.names import DATA_SECTIONS
 from hostcore.job.paths import with_absolute_paths
@@ -13,7 +14,6 @@ from hostcore.job.pointers import Problems, escaped, tokens
 from hostcore.job.rules import check_global_batch, check_rules, wrong_references
 from hostcore.job.sections import DatasetSpec
 from hostcore.job.spec import JobSpec
-from hostcore.job.structure import structure
 from hostcore.job.wording import found
 from hostcore_hookspecs.errors import HostcoreError
 

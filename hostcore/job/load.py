@@ -13,7 +13,7 @@ import attrs
 from hostcore.errors import Errors, all_errors
 from hostcore.job.document import Document, blame
 from hostcore.job.files import INCLUDE, WrongInclude, folder_of, read_job, without_annotations
-from hostcore.job.forms import object_form
+from hostcore.job.forms import object_form, structure
 from hostcore.job.json_values import checked
 from hostcore.job.names import DATA_SECTIONS, make_run_id
 from hostcore.job.paths import SOURCE_PATHS, as_dataset, with_absolute_paths
@@ -21,7 +21,6 @@ from hostcore.job.pointers import Problems, at_or_below, tokens
 from hostcore.job.rules import check_global_batch, check_rules, wrong_references
 from hostcore.job.sections import dataset_keys
 from hostcore.job.spec import JobSpec
-from hostcore.job.structure import structure
 from hostcore.job.wording import did_you_mean, near
 from hostcore_hookspecs.errors import HostcoreError
 

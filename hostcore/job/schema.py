@@ -1,12 +1,10 @@
-"""JSON Schema (2020-12) of attrs classes, of jobs with the settings of named plugins, and of job files, for editors."""
+"""JSON Schema (2020-12) of jobs with the settings of named plugins, and of job files, for editors."""
 
 import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-import attrs
-
-from hostcore.job.forms import object_form
+from hostcore.job.forms import json_schema
 from hostcore.job.forms.import_path import FORMAT
 from hostcore.job.forms.objects import definition_name
 from hostcore.job.forms.scalars import REFERENCE
@@ -14,8 +12,6 @@ from hostcore.job.sections import DatasetSpec
 from hostcore.job.spec import JobSpec
 from hostcore_hookspecs.kinds import KINDS
 
-DIALECT = "https://json-schema.org/draft/2020-12/schema"
-__all__ = ["file_schema", "job_schema", "json_schema"]
 _FILE: Final[Mapping[str, Any]] = {"type": "string", "minLength": 1}
 #: Keys of a file that are no part of the job.
 _ANNOTATION: Final[Mapping[str, Any]] = {
@@ -28,18 +24,6 @@ _INCLUDE: Final[Mapping[str, Any]] = {
         "everything else is replaced, null removes. Their names start at the folder of this file.",
     }
 }
-
-
-def json_schema(cls: type[attrs.AttrsInstance]) -> dict[str, Any]:
-    """Return the JSON Schema of an attrs class, as far as it can express what the form of the class takes.
-
-    Classes inside it are in ``$defs``, under their qualified names, so that schemas can be put into one another.
-
-    :raises HostcoreError: ``settings.class`` if the annotations of a class cannot be resolved.
-    """
-    definitions: dict[str, Any] = {}
-    schema = object_form(cls).definition(definitions)
-    return {"$schema": DIALECT, "title": cls.__name__, **schema, **({"$defs": definitions} if definitions else {})}
 
 
 def job_schema(settings: Mapping[str, tuple[str, Mapping[str, Any] | None]]) -> dict[str, Any]:

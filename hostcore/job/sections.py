@@ -8,8 +8,7 @@ import attrs
 from annotated_types import Ge, Gt, MinLen
 
 from hostcore.job.bounds import Pattern
-from hostcore.job.forms import object_form
-from hostcore.job.forms.key import key
+from hostcore.job.forms import key, object_form
 from hostcore.job.json_values import to_plain
 from hostcore.job.names import BUILTIN, PluginName, without_builtin
 from hostcore_builtin_plugins.control_characters import visible

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 import attrs
 from annotated_types import Ge, Le, MinLen
 
-from hostcore.job.forms.key import key
+from hostcore.job.forms import key
 from hostcore.job.json_values import to_plain
 from hostcore.job.names import (
     BUILTIN,

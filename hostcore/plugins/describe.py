@@ -187,7 +187,7 @@ def _schema(owner: type, ref: PluginRef) -> dict[str, Any] | None:
     declared = settings_class(owner, ref)
     if declared is None:
         return None
-    from hostcore.job.schema import json_schema
+    from hostcore.job.forms import json_schema
 
     try:
         schema: dict[str, Any] = json_schema(declared)

@@ -33,9 +33,8 @@ from hostcore_hookspecs.setting_types import ImportPath
 from hostcore_hookspecs.step import Capabilities
 
 if TYPE_CHECKING:
-    from hostcore.job.forms import ImportedObject
+    from hostcore.job.forms import CheckObject, ImportedObject
     from hostcore.job.sections import ComponentUse
-    from hostcore.job.structure import CheckObject
 
 PRECISIONS: Final = ("fp32", "bf16", "fp16")
 
@@ -233,7 +232,7 @@ def _import_path_refused(found: str, pointer: str | None = None) -> HostcoreErro
 
 def _objects(ref: PluginRef, *, job_dir: Path, check_objects: bool, import_paths: bool) -> "CheckObject":
     """Return the check of an import path in a plugin's settings."""
-    from hostcore.job.structure import unchecked
+    from hostcore.job.forms import unchecked
 
     def refuse(path: ImportPath[Any], _form: Any) -> None:
         if KINDS[ref.kind].room == "worker":

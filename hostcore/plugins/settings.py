@@ -16,7 +16,7 @@ from hostcore_hookspecs.kinds import KINDS
 from hostcore_hookspecs.plan import PluginRef
 
 if TYPE_CHECKING:
-    from hostcore.job.structure import CheckObject
+    from hostcore.job.forms import CheckObject
 
 #: Folders of the run directory that are the host's, whatever a plugin is called.
 _HOST_FOLDERS = frozenset(
@@ -50,8 +50,8 @@ def structured(owner: type, selected: Selected, *, job_dir: Path, check_object: 
     :param check_object: Called for every import path.
     :raises Errors: Everything that is wrong with them, with pointers into the job.
     """
+    from hostcore.job.forms import structure
     from hostcore.job.sections import dataset_keys
-    from hostcore.job.structure import structure
     from hostcore.secrets.reference import resolve_secrets, without_marks
 
     ref, declared = selected.ref, settings_class(owner, selected.ref)

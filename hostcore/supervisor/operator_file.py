@@ -14,9 +14,9 @@ from annotated_types import Ge, Gt, Le
 
 from hostcore.errors import all_errors
 from hostcore.events.regular_file import open_regular
+from hostcore.job.forms import structure
 from hostcore.job.names import BUILTIN
 from hostcore.job.sections import ComponentUse, Text
-from hostcore.job.structure import structure
 from hostcore_hookspecs.errors import HostcoreError
 
 VARIABLE: Final = "HOSTCORE_CONFIG"

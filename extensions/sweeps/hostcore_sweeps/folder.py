@@ -26,7 +26,7 @@ import attrs
 
 from hostcore.events.folder_sync import sync_folder
 from hostcore.events.writer import now_ms
-from hostcore.job.structure import structure
+from hostcore.job.forms import structure
 from hostcore.runs.documents import CorruptDocument, UnreadableDocument, read_document, write_document
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_sweeps.spec import LimitsSpec, Sweep, load_sweep, plain

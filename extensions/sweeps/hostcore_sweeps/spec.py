@@ -17,12 +17,11 @@ from annotated_types import Ge, Gt, Le, MinLen
 from hostcore.errors import all_errors
 from hostcore.job.document import Document, blame
 from hostcore.job.files import SCHEMA, folder_of, read_file, read_job, without_annotations
+from hostcore.job.forms import json_schema, structure
 from hostcore.job.load import load_job
 from hostcore.job.names import RunId
 from hostcore.job.pointers import Problems, at_or_below, escaped
-from hostcore.job.schema import json_schema
 from hostcore.job.sections import Text
-from hostcore.job.structure import structure
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_sweeps.space import Parameter, Values, grid, ordered
 

@@ -1,13 +1,21 @@
-"""Forms: what the annotation of a setting accepts. One :class:`~hostcore.job.forms.form.Form` answers three questions.
+"""Forms: what the annotation of a key accepts. One form answers for the type, the error message and the schema.
 
-    form = form_of(Annotated[int, Ge(1)])
-    form.structure(value, reading)   the value in Python, or errors with JSON pointers
-    form.words()                     "an integer of at least 1", for error messages and the reference
-    form.schema(definitions)         {"type": "integer", "minimum": 1}, for editors and the service
+The walk of a key, ``seed: Annotated[int, Ge(0)] = key("Seeds …", default=0)`` in :class:`~hostcore.job.spec.JobSpec`:
 
-A key of the job gets all three from one line of an attrs class, such as ``seed: Annotated[int, Ge(0)]`` in ``JobSpec``:
-:func:`object_form` reads the annotations of the class once and makes a :class:`Key` of each, :func:`form_of` takes the
-bounds off an annotation and picks the class below. A plugin's ``Settings`` and ``Hyperparams`` go the same way.
+1. ``object_form(JobSpec)`` reads the annotations of the class, and makes a :class:`Key` of each.
+2. ``form_of(Annotated[int, Ge(0)])`` takes off the bounds, and picks a class below: ``Scalar(type=int, …)``.
+3. The form of the key answers, with the bounds added by its base class, :class:`~hostcore.job.forms.form.Form`:
+
+   ===================== ========================= ==========================================================
+   question              call                      answer
+   ===================== ========================= ==========================================================
+   type                  ``structure(value, …)``   ``Scalar._read``: 7, or a ``Mismatch`` with a JSON pointer
+   error message         ``words()``               ``Scalar._noun``: "an integer of at least 0"
+   schema                ``schema(definitions)``   ``Scalar._schema``: {"type": "integer", "minimum": 0}
+   ===================== ========================= ==========================================================
+
+:func:`structure` and :func:`json_schema` do it for all keys of a class: a job, or a plugin's ``Settings``. Both modules
+to read are ``form`` and the one of the class:
 
     ===================================== ============== =========================================
     annotation                            class          module
@@ -26,10 +34,23 @@ bounds off an annotation and picks the class below. A plugin's ``Settings`` and 
     Annotated bounds, Pattern             (of any form)  :mod:`hostcore.job.bounds`
     ===================================== ============== =========================================
 
-A new form is one class with three methods (``_read``, ``_noun``, ``_schema``) and a line in :func:`form_of`.
+A new form is one class with three methods (``_read``, ``_noun``, ``_schema``) and a line in ``annotations``.
 """
 
+from hostcore.job.forms.annotations import form_of, json_schema, object_form, structure
+from hostcore.job.forms.form import CheckObject, unchecked
 from hostcore.job.forms.import_path import ImportedObject
-from hostcore.job.forms.objects import Key, Object, form_of, object_form
+from hostcore.job.forms.objects import Key, Object, key
 
-__all__ = ["ImportedObject", "Key", "Object", "form_of", "object_form"]
+__all__ = [
+    "CheckObject",
+    "ImportedObject",
+    "Key",
+    "Object",
+    "form_of",
+    "json_schema",
+    "key",
+    "object_form",
+    "structure",
+    "unchecked",
+]

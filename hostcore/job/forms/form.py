@@ -43,7 +43,7 @@ def unchecked(path: ImportPath[Any], form: "ImportedObject") -> None:
 
 @attrs.frozen(kw_only=True)
 class Reading:
-    """Context of all values of one call of :func:`~hostcore.job.structure.structure`."""
+    """Context of all values of one call of :func:`~hostcore.job.forms.structure`."""
 
     base_dir: Path | None = None
     #: The outermost object, and keys of it that others read.

@@ -1,120 +1,38 @@
-"""Forms of attrs classes, and the choice of a form by annotation."""
+"""The form of an attrs class, and of its keys; their declaration in a class."""
 
 import functools
 import re
-import types
-import typing
-from collections import abc
-from collections.abc import Callable, Collection, Iterable, Mapping
-from enum import Enum
-from pathlib import Path
-from typing import Annotated, Any, Literal, NewType
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, TypeVar, overload
 
 import attrs
 
 from hostcore.errors import all_errors
-from hostcore.job.bounds import Bound, bounds_of
-from hostcore.job.forms.construction import construct
-from hostcore.job.forms.containers import Array, KeyedValues, Union
-from hostcore.job.forms.form import SCALARS, Form, Mismatch, Reading, kind_of
-from hostcore.job.forms.import_path import ImportedObject
-from hostcore.job.forms.scalars import Anything, Choice, LocalPath, Scalar, SecretValue, Unsupported
+from hostcore.job.forms.form import Form, Mismatch, Reading
 from hostcore.job.json_values import to_plain
 from hostcore.job.pointers import Problems
 from hostcore.job.wording import did_you_mean, found, near
 from hostcore_hookspecs.errors import HostcoreError
-from hostcore_hookspecs.setting_types import ImportPath, Secret
 
-#: The container of an array annotation. A plain ``Sequence`` becomes a tuple, since settings are values.
-_ARRAYS: Mapping[Any, Callable[[Iterable[Any]], Collection[Any]]] = {
-    tuple: tuple,
-    list: list,
-    set: set,
-    frozenset: frozenset,
-    abc.Sequence: tuple,
-    abc.Collection: tuple,
-    abc.Iterable: tuple,
-    abc.MutableSequence: list,
-    abc.Set: frozenset,
-    abc.MutableSet: set,
-}
-_MAPPINGS = (dict, abc.Mapping, abc.MutableMapping)
+T = TypeVar("T")
 
 
-def form_of(annotation: Any) -> Form:
-    """Return the form of an annotation.
+@overload
+def key(meaning: str, *, default: T, shown: str | None = None) -> T: ...
 
-    Not cached: ``int | str`` and ``str | int`` are equal, and so are ``Gt(0)`` and ``Gt(0.0)``; their forms are not.
-    :func:`object_form` is cached, by class.
 
-    :raises HostcoreError: ``settings.class`` if the annotations of an attrs class cannot be resolved.
+@overload
+def key(meaning: str, *, factory: Callable[[], T], shown: str | None = None) -> T: ...
+
+
+def key(meaning: str, *, shown: str | None = None, **default: Any) -> Any:
+    """Declare a key that may be left out.
+
+    :param meaning: A sentence.
+    :param default: See :func:`attrs.field`; or ``factory``.
+    :param shown: The default in words, if its value is not meaningful.
     """
-    bare, bounds = _without_bounds(annotation)
-    return attrs.evolve(_bare_form(bare), bounds=bounds) if bounds else _bare_form(bare)
-
-
-def _without_bounds(annotation: Any) -> tuple[Any, tuple[Bound, ...]]:
-    """An annotation without ``Annotated``, ``Final``, ``NewType`` and ``type`` aliases, and the bounds inside them."""
-    bounds: tuple[Bound, ...] = ()
-    while True:
-        if typing.get_origin(annotation) is Annotated:
-            bounds = (*bounds_of(annotation.__metadata__), *bounds)
-            annotation = annotation.__origin__
-        elif typing.get_origin(annotation) is typing.Final:
-            (annotation,) = typing.get_args(annotation)
-        elif isinstance(annotation, NewType):
-            annotation = annotation.__supertype__
-        elif hasattr(annotation, "__value__"):  # `type Name = ...`, Python 3.12
-            annotation = annotation.__value__
-        else:
-            return annotation, bounds
-
-
-def _bare_form(annotation: Any) -> Form:
-    if not isinstance(annotation, abc.Hashable):
-        return Unsupported(name=str(annotation))
-    origin, arguments = typing.get_origin(annotation) or annotation, typing.get_args(annotation)
-    if annotation is Any or annotation is object:
-        return Anything()
-    if origin in (typing.Union, types.UnionType):
-        return _union(arguments)
-    if origin is Literal:
-        return _choice(arguments)
-    if isinstance(annotation, type) and issubclass(annotation, Enum):
-        return _choice(tuple(annotation))
-    if annotation is Secret:
-        return SecretValue()
-    if annotation is Path:
-        return LocalPath()
-    if origin is ImportPath:
-        return ImportedObject(annotation=annotation)
-    if origin in _ARRAYS:
-        return _array(origin, arguments)
-    if origin in _MAPPINGS:
-        return KeyedValues(parts=tuple(map(form_of, arguments or (str, Any))))
-    if isinstance(annotation, type) and attrs.has(annotation):
-        return object_form(annotation)
-    scalar = type(None) if annotation is None else annotation
-    if scalar in SCALARS:
-        return Scalar(type=scalar, kinds=frozenset({SCALARS[scalar][0]}))
-    return Unsupported(name=qualified_name(annotation))
-
-
-def _union(arguments: tuple[Any, ...]) -> Union:
-    forms = [form_of(argument) for argument in arguments]
-    options = tuple(option for form in forms for option in ((form,) if form.bounds else form.arms))
-    return Union(options=options, kinds=frozenset().union(*(option.kinds for option in options)))
-
-
-def _choice(results: tuple[Any, ...]) -> Choice:
-    values = tuple(result.value if isinstance(result, Enum) else result for result in results)
-    return Choice(values=values, results=results, kinds=frozenset(map(kind_of, values)))
-
-
-def _array(origin: Any, arguments: tuple[Any, ...]) -> Array:
-    fixed = origin is tuple and bool(arguments) and not (len(arguments) == 2 and arguments[1] is Ellipsis)
-    items = arguments if fixed else (arguments[:1] or (Any,))
-    return Array(parts=tuple(map(form_of, items)), fixed=fixed, build=_ARRAYS[origin])
+    return attrs.field(metadata={"help": meaning} if shown is None else {"help": meaning, "default": shown}, **default)
 
 
 @attrs.frozen(kw_only=True)
@@ -122,8 +40,9 @@ class Key:
     """One key of an object: a field of an attrs class."""
 
     name: str
-    annotation: Any
     attribute: "attrs.Attribute[Any]"
+    #: Makes :attr:`form`.
+    make_form: Callable[[], Form]
 
     @property
     def required(self) -> bool:
@@ -133,7 +52,7 @@ class Key:
     @functools.cached_property
     def form(self) -> Form:
         """The form of its value; made when it is needed, since a class may hold itself."""
-        return form_of(self.annotation)
+        return self.make_form()
 
     def structure(self, value: Any, reading: Reading) -> Any:
         """Convert the value of the key, see :meth:`Form.structure`."""
@@ -202,7 +121,7 @@ class Object(Form):
             if key.required and name not in value and name not in meant:
                 problems.add(key.missing(), name)
         problems.check()
-        return construct(self.cls, arguments if self.rest is None else {**arguments, self.rest: rest})
+        return _construct(self.cls, arguments if self.rest is None else {**arguments, self.rest: rest})
 
     def _read_shorthand(self, value: str, reading: Reading) -> Any:
         try:
@@ -240,37 +159,6 @@ class Object(Form):
         return {"anyOf": [{**properties[self.shorthand]}, schema], **description}
 
 
-@functools.lru_cache(maxsize=256)
-def object_form(cls: type[attrs.AttrsInstance]) -> Object:
-    """Read the form of an attrs class.
-
-    :raises HostcoreError: ``settings.class`` if its annotations cannot be resolved.
-    """
-    try:
-        hints = typing.get_type_hints(cls, include_extras=True)
-    except (NameError, AttributeError, TypeError, SyntaxError) as error:
-        raise HostcoreError(
-            f"the annotations of {qualified_name(cls)} cannot be resolved: {error}",
-            code="settings.class",
-            hint="whatever its annotations name must be imported when the module runs, outside `if TYPE_CHECKING:`",
-        ) from error
-    keys: dict[str, Key] = {}
-    rest = shorthand = None
-    for attribute in attrs.fields(cls):
-        name = attribute.alias or attribute.name
-        if not attribute.init or attribute.metadata.get("key") is False:
-            continue
-        if attribute.metadata.get("rest"):
-            rest = name
-            continue
-        if attribute.metadata.get("shorthand"):
-            shorthand = name
-        untyped = Any if attribute.type is None else attribute.type
-        keys[name] = Key(name=name, annotation=hints.get(attribute.name, untyped), attribute=attribute)
-    kinds = frozenset({"object"} if shorthand is None else {"object", "string"})
-    return Object(cls=cls, keys=keys, kinds=kinds, rest=rest, shorthand=shorthand)
-
-
 def definition_name(cls: type) -> str:
     """Return the name of a class in the ``$defs`` of a schema."""
     return re.sub(r"[^A-Za-z0-9._-]", "_", qualified_name(cls))
@@ -286,3 +174,57 @@ def _unknown_key(name: str, known: Collection[str]) -> HostcoreError:
         return HostcoreError(f"unknown key {found(name)}: no settings are taken here", code="key.unknown", pointer="")
     hint = did_you_mean(near(name, known)) or f"the keys are {', '.join(sorted(known))}"
     return HostcoreError(f"unknown key {found(name)}", code="key.unknown", pointer="", hint=hint)
+
+
+def _construct(cls: type[attrs.AttrsInstance], arguments: Mapping[str, Any]) -> Any:
+    """Call an attrs class, with every refusal at the field that it is about.
+
+    A ``ValueError`` or ``TypeError`` of a converter, a validator or ``__attrs_post_init__`` is how a class refuses its
+    arguments; any other exception is a defect of the class and passes through.
+
+    :raises HostcoreError: One or several, their pointers relative to the object.
+    """
+    try:
+        return cls(**arguments)
+    except HostcoreError:
+        raise
+    except (ValueError, TypeError) as error:
+        _check_fields(cls, arguments)
+        raise _refusal(error) from error
+
+
+def _refusal(error: Exception) -> HostcoreError:
+    # attrs' own validators raise with the attribute and the value behind the message
+    message = str(error.args[0]) if error.args else type(error).__name__
+    return HostcoreError(message, code="value.invalid", pointer="")
+
+
+def _of_field(call: Callable[..., Any], *arguments: Any) -> Any:
+    try:
+        return call(*arguments)
+    except (ValueError, TypeError) as error:
+        raise _refusal(error) from error
+
+
+def _check_fields(cls: type[attrs.AttrsInstance], arguments: Mapping[str, Any]) -> None:
+    """Call converters and validators one by one: attrs stops at the first that refuses, and does not name its field."""
+    problems = Problems()
+    instance = cls.__new__(cls)
+    for field in attrs.fields(cls):
+        name = field.alias or field.name
+        if name in arguments:
+            value = arguments[name]
+            # an attrs.Converter may want the instance or the field; the constructor has its own error then
+            if field.converter is not None and not isinstance(field.converter, attrs.Converter):
+                value = problems.gather(name, _of_field, field.converter, value)
+        elif field.default is not attrs.NOTHING and not isinstance(field.default, attrs.Factory):  # type: ignore[arg-type]
+            value = field.default
+        else:
+            continue
+        object.__setattr__(instance, field.name, value)
+    for field in attrs.fields(cls):
+        if field.validator is not None and hasattr(instance, field.name):
+            problems.gather(
+                field.alias or field.name, _of_field, field.validator, instance, field, getattr(instance, field.name)
+            )
+    problems.check()

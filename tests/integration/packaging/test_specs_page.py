@@ -19,7 +19,8 @@ from checkout import ROOT
 from fork_server import ran
 
 from hostcore.cli.event_schema import event_schema
-from hostcore.job.schema import job_schema, json_schema
+from hostcore.job.forms import json_schema
+from hostcore.job.schema import job_schema
 from hostcore_builtin_plugins.sources.parquet import ParquetSource
 from hostcore_hookspecs.kinds import KINDS
 from hostcore_service.app import make_app

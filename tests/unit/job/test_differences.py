@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from hostcore.job.differences import ABSENT, JobDifference, in_words, job_differences
+from hostcore.job.forms import structure
 from hostcore.job.spec import JobSpec
-from hostcore.job.structure import structure
 
 DATA = {"parquet_paths": ["/a.parquet", "/b.parquet"]}
 BASE: dict[str, Any] = {

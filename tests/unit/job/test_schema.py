@@ -12,7 +12,8 @@ from annotated_types import Ge, Gt, Interval, Len, Lt, MinLen, MultipleOf
 from checkout import ROOT
 
 from hostcore.job.bounds import Pattern
-from hostcore.job.schema import file_schema, job_schema, json_schema
+from hostcore.job.forms import json_schema
+from hostcore.job.schema import file_schema, job_schema
 from hostcore.job.spec import JobSpec
 
 

@@ -10,11 +10,10 @@ import pytest
 
 from hostcore.errors import Errors
 from hostcore.job.differences import job_differences
-from hostcore.job.forms import object_form
+from hostcore.job.forms import object_form, structure
 from hostcore.job.load import load_job
 from hostcore.job.sections import ComponentUse, DatasetSpec, DeliveryUse, EnvironmentSpec, ResourcesSpec, dataset_keys
 from hostcore.job.spec import JobSpec, job_view
-from hostcore.job.structure import structure
 from hostcore_hookspecs import Job, PluginUse, SampleRequest
 
 DATA = {"parquet_paths": "a.parquet"}

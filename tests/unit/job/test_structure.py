@@ -12,8 +12,7 @@ from annotated_types import Ge, Gt, Interval, Le, Len, Lt, MinLen, MultipleOf, P
 
 from hostcore.errors import Errors
 from hostcore.job.bounds import Pattern
-from hostcore.job.forms import object_form
-from hostcore.job.structure import structure
+from hostcore.job.forms import object_form, structure
 from hostcore_hookspecs import HostcoreError, InvalidSettings
 
 if TYPE_CHECKING:

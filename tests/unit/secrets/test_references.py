@@ -13,11 +13,11 @@ from annotated_types import MinLen
 
 from hostcore.errors import all_errors, described
 from hostcore.job.differences import job_differences
+from hostcore.job.forms import json_schema, structure
 from hostcore.job.load import load_job
 from hostcore.job.rules import keep_secrets
-from hostcore.job.schema import job_schema, json_schema
+from hostcore.job.schema import job_schema
 from hostcore.job.spec import job_view
-from hostcore.job.structure import structure
 from hostcore.secrets.reference import SecretText, remember_secrets, resolve_secrets
 from hostcore.secrets.scrub import forget_all, known, scrub
 from hostcore_hookspecs import HostcoreError, Secret

@@ -16,7 +16,7 @@ import pytest
 import yaml
 from checkout import ROOT
 
-from hostcore.job.structure import structure
+from hostcore.job.forms import structure
 from hostcore.supervisor.operator_file import read_operator_file
 from hostcore_builtin_plugins.policies.allow_list import AllowList
 from hostcore_engines.kubernetes.pytorchjob import PytorchJobLauncher

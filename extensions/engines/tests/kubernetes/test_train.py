@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from hostcore.job.structure import structure
+from hostcore.job.forms import structure
 from hostcore.plugins.describe import Description
 from hostcore.supervisor.operator_file import OperatorFile
 from hostcore_hookspecs.plan import PluginRef

@@ -7,9 +7,9 @@ import attrs
 from annotated_types import Ge, MaxLen, MinLen
 
 from hostcore.job.bounds import Pattern
+from hostcore.job.forms import structure
 from hostcore.job.names import PluginName, RunId
 from hostcore.job.sections import Text
-from hostcore.job.structure import structure
 
 _Namespace = Annotated[
     str, Pattern(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,251}[A-Za-z0-9])?", "a namespace: letters, digits, '-', '_' and '.'")

@@ -11,8 +11,8 @@ from fastapi.concurrency import run_in_threadpool
 from pydantic import BaseModel, Field
 
 from hostcore.errors import Errors, all_errors
+from hostcore.job.forms import json_schema
 from hostcore.job.pointers import escaped
-from hostcore.job.schema import json_schema
 from hostcore.job.wording import did_you_mean, found, near
 from hostcore.runs.summary import UnknownRun
 from hostcore.supervisor.opening import RunConflict

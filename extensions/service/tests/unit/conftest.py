@@ -202,7 +202,7 @@ def service_here(
 
 
 def make_settings(runs: Path, *, token: str | None = None, **sections: Any) -> Settings:
-    from hostcore.job.structure import structure
+    from hostcore.job.forms import structure
 
     document = {
         "launcher": "instant",

@@ -8,7 +8,7 @@ import attrs
 import pytest
 from checkout import ROOT
 
-from hostcore.job.structure import structure
+from hostcore.job.forms import structure
 from hostcore_builtin_plugins.job_index import JobIndexReporter
 from hostcore_builtin_plugins.jsonl import JsonlReporter
 from hostcore_hookspecs import Secret

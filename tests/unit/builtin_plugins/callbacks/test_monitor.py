@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from hostcore.job.structure import structure
+from hostcore.job.forms import structure
 from hostcore_builtin_plugins.callbacks.best_checkpoint import BestCheckpoint
 from hostcore_builtin_plugins.callbacks.early_stopping import EarlyStopping
 from hostcore_builtin_plugins.callbacks.monitor import Monitor

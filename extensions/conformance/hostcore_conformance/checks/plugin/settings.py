@@ -31,7 +31,7 @@ def settings_schema(subject: Subject) -> None:
     declared = settings_class_of(subject)
     if declared is None:
         return
-    from hostcore.job.schema import json_schema
+    from hostcore.job.forms import json_schema
 
     try:
         schema = json_schema(declared)
@@ -226,7 +226,7 @@ def _field(declared: Any, key: str) -> str:
 
 def _as_structured(subject: Subject, declared: Any) -> Any:
     """The content of the settings, as the constructor gets them."""
-    from hostcore.job.structure import structure
+    from hostcore.job.forms import structure
     from hostcore.secrets.reference import resolve_secrets
 
     return content(structure(declared, resolve_secrets(subject.settings), base_dir=subject.example.folder))
