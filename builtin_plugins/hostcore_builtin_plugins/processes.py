@@ -7,7 +7,7 @@ import socket
 import sys
 import time
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -29,22 +29,24 @@ class Process:
 
 
 def look(pid: int) -> Process | None:
-    """A process of this machine; None if there is none of that number."""
+    """Return a process of this machine; None if there is none of that number."""
     try:
-        state, _, ticks = proc_stat(pid)
+        state, ticks = proc_stat(pid)
     except (FileNotFoundError, ProcessLookupError):
-        return None if Path("/proc/self/stat").exists() else _look_with_ps(pid)
+        return None if Path("/proc/self/stat").exists() else _look_without_proc(pid)
     return Process(started=f"{boot_id()} {ticks}", is_zombie=state in "ZX")
 
 
-def proc_stat(pid: int) -> tuple[str, int, int]:
-    """Return the state, the parent and the start of a process, in clock ticks since boot, as Linux lists it.
+def proc_stat(pid: int) -> tuple[str, int]:
+    """Return the state and the start of a process, in clock ticks since boot, as Linux lists it.
+
+    Leases record these ticks. The seconds since 1970 that psutil has in place of them change with the clock.
 
     :raises FileNotFoundError, ProcessLookupError: When there is none, ``/proc`` hides it, or there is no ``/proc``.
     """
     # The command's name, which may have spaces, is in parentheses (proc_pid_stat(5)).
     fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].decode().split()
-    return fields[0], int(fields[1]), int(fields[19])
+    return fields[0], int(fields[19])
 
 
 def identity(pid: int) -> dict[str, Any]:
@@ -121,19 +123,13 @@ def runs_here(identified: Mapping[str, Any]) -> bool:
 
 
 def children(pid: int) -> list[int]:
-    """The processes that a process has started and that run."""
-    return [child for child, parent in _parents() if parent == pid]
+    """Return the processes that a process has started and that run."""
+    return _started_by(pid, recursive=False)
 
 
 def descendants(pid: int) -> list[int]:
-    """The processes that a process, or one of these, has started, and that run; the nearest first."""
-    by_parent: dict[int, list[int]] = {}
-    for child, parent in _parents():
-        by_parent.setdefault(parent, []).append(child)
-    found = [pid]
-    for one in found:
-        found.extend(by_parent.get(one, ()))
-    return found[1:]
+    """Return the running processes that a process, or a descendant of it, has started; parents before children."""
+    return _started_by(pid, recursive=True)
 
 
 def kill_all(pid: int) -> None:
@@ -152,31 +148,23 @@ def send(pid: int, number: signal.Signals) -> None:
         os.kill(pid, number)
 
 
-def _look_with_ps(pid: int) -> Process | None:
-    state, _, started = _ps("-o", "stat=,lstart=", "-p", str(pid)).strip().partition(" ")
-    return Process(started=started.strip(), is_zombie=state.startswith("Z")) if started else None
+def _started_by(pid: int, *, recursive: bool) -> list[int]:
+    import psutil  # a list of runs that have ended needs none
+
+    found = []
+    with suppress(psutil.NoSuchProcess):
+        for one in psutil.Process(pid).children(recursive):
+            with suppress(psutil.NoSuchProcess):
+                if one.status() != psutil.STATUS_ZOMBIE:
+                    found.append(one.pid)
+    return found
 
 
-def _ps(*arguments: str) -> str:
-    """Return what ``ps`` prints, for systems without ``/proc``; empty where it finds no process."""
-    import subprocess  # slow, and not needed where there is /proc
+def _look_without_proc(pid: int) -> Process | None:
+    import psutil
 
-    environment = {**os.environ, "LC_ALL": "C", "TZ": "UTC"}
-    asked = subprocess.run(["ps", *arguments], capture_output=True, check=False, text=True, env=environment)
-    return asked.stdout
-
-
-def _parents() -> Iterator[tuple[int, int]]:
-    """Every process that runs, with its parent."""
-    if not Path("/proc/self/stat").exists():
-        for line in _ps("-A", "-o", "pid=,ppid=,stat=").splitlines():
-            pid, ppid, state = line.split()
-            if not state.startswith("Z"):
-                yield int(pid), int(ppid)
-        return
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal():
-            with suppress(OSError):
-                state, parent, _ = proc_stat(int(entry.name))
-                if state not in "ZX":
-                    yield int(entry.name), parent
+    try:
+        process = psutil.Process(pid)
+        return Process(started=str(process.create_time()), is_zombie=process.status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return None

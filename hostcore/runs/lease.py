@@ -26,7 +26,7 @@ def _start_time(pid: int) -> int | None:
     None if it does not run; a zombie does not.
     """
     try:
-        state, _, ticks = proc_stat(pid)
+        state, ticks = proc_stat(pid)
     except ProcessLookupError:  # it ended between the opening and the reading
         return None
     except FileNotFoundError:  # without /proc, or where it hides the processes of others, existence has to do

@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import psutil
+
 from hostcore.checkpoints.find import committed, load_record
 from hostcore.runs.directory import RUNS_DIR_VARIABLE
 from hostcore.supervisor.device_leases import DEVICES_DIR_VARIABLE
@@ -60,7 +62,7 @@ def quick_warnings(plan: RunPlan) -> Iterator[Warning]:
             found.append(("environment", f"hostcore does not know {name}", f"did you mean {near}?"))
     ranks = plan.spec.ranks if plan.spec.world_size is None else 1
     available = available_memory()
-    if available is not None and available < ranks * WORKER_BYTES:
+    if available < ranks * WORKER_BYTES:
         workers = "a worker takes" if ranks == 1 else f"{ranks} workers take"
         needed = f"{workers} about {size(ranks * WORKER_BYTES)} before there is a model"
         found.append(("system.memory", f"{needed}, and {size(available)} are available", "end other processes"))
@@ -134,18 +136,14 @@ def space_of(folder: Path) -> dict[str, Any]:
 
 def total_memory() -> int:
     """Return the memory of the machine, or the limit of its control group, in bytes."""
-    total: int = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    total: int = psutil.virtual_memory().total
     return min(total, memory_limit() or total)
 
 
-def available_memory() -> int | None:
-    """Return the memory that is available without swapping, in bytes; None if the system has no estimate."""
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-    except OSError:  # another system
-        return None
-    values = [line.split()[1] for line in lines if line.startswith("MemAvailable:")]
-    return min(int(values[0]) * 1024, total_memory()) if values else None
+def available_memory() -> int:
+    """Return the memory that is available without swapping, in bytes."""
+    available: int = psutil.virtual_memory().available
+    return min(available, total_memory())
 
 
 def unknown_variables(environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:

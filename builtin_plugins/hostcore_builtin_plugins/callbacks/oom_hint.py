@@ -3,7 +3,6 @@
 import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 import attrs
@@ -13,8 +12,6 @@ from hostcore_hookspecs import Job, RunState, StepContext
 #: How libraries say it that have no class of exceptions for it, in lower case.
 _WORDS: Final = ("out of memory", "can't allocate memory", "cannot allocate memory", "_alloc_failed")
 _DEEPEST_CAUSE: Final = 10
-_STATUS: Final = Path("/proc/self/status")
-_MACHINE: Final = Path("/proc/meminfo")
 _LISTED: Final = 12
 _DEEPEST: Final = 4
 
@@ -146,23 +143,13 @@ def _of_mps() -> str:
 
 
 def _of_process() -> str:
-    own, machine = _kibibytes(_STATUS), _kibibytes(_MACHINE)
-    if not own:
-        return f"the process took {in_words(_peak())} at the peak"
-    words = f"the process takes {in_words(own['VmRSS'])}, and {in_words(own['VmHWM'])} at the peak"
-    if machine:
-        words += (
-            f"; the machine has {in_words(machine['MemTotal'])}, of which {in_words(machine['MemAvailable'])} are free"
-        )
-    return words
+    import psutil
 
-
-def _kibibytes(path: Path) -> dict[str, int]:
-    """The sizes in a file of ``/proc``, in bytes; none where there is no such file."""
-    if not path.exists():
-        return {}
-    lines = [line.split() for line in path.read_text().splitlines()]
-    return {words[0].rstrip(":"): int(words[1]) * 1024 for words in lines if words[-1] == "kB"}
+    machine = psutil.virtual_memory()
+    return (
+        f"the process takes {in_words(psutil.Process().memory_info().rss)}, and {in_words(_peak())} at the peak; the "
+        f"machine has {in_words(machine.total)}, of which {in_words(machine.available)} are free"
+    )
 
 
 def _peak() -> int:

@@ -91,7 +91,7 @@ def _run_on_this_machine() -> str:
     """The same in all ranks that one attempt has started on this machine, and never again."""
     parent = os.getppid()
     try:
-        begun = str(proc_stat(parent)[2])
+        begun = str(proc_stat(parent)[1])
     except OSError:  # no Linux
         begun = ""
     meeting = [os.environ.get("MASTER_ADDR", ""), os.environ.get("MASTER_PORT", "")]

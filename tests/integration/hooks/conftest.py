@@ -45,7 +45,7 @@ def roomy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         quick_checks, "space_of", lambda _: {"free_bytes": 10**12, "total_bytes": 10**13, "free_names": None}
     )
-    monkeypatch.setattr(quick_checks, "available_memory", lambda: None)
+    monkeypatch.setattr(quick_checks, "available_memory", lambda: 10**12)
 
 
 @pytest.fixture

@@ -161,14 +161,14 @@ def _backends(devices: Sequence[str]) -> Sequence[str]:
     return ("gloo", "nccl") if any(name.startswith("cuda") for name in devices) else ("gloo",)
 
 
-def _memory(feed_bytes: int, ranks: int, available: int | None) -> Finding:
+def _memory(feed_bytes: int, ranks: int, available: int) -> Finding:
     needed = ranks * (WORKER_BYTES + feed_bytes)
-    short = available is not None and needed > available
-    has = "" if available is None else f"; {size(available)} are available"
+    short = needed > available
+    data = f"{size(feed_bytes)} of it for the data of each rank"
     return Finding(
         name="job.memory",
         status="failed" if short else "ok",
-        finding=f"about {size(needed)} beside the model, {size(feed_bytes)} of it for the data of each rank{has}",
+        finding=f"about {size(needed)} beside the model, {data}; {size(available)} are available",
         hint='end other processes, or give the dataset a smaller "shuffle_window" or "window_bytes"' if short else None,
         details={"needed_bytes": needed, "available_bytes": available, "feed_bytes": feed_bytes},
     )

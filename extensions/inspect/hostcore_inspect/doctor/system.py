@@ -44,15 +44,15 @@ def cores_finding(usable: int, quota: float | None) -> Finding:
     return Finding(name="system.cores", status="ok", finding=f"{usable} usable{limited}", details=details)
 
 
-def memory_finding(available: int | None, limit: int | None) -> Finding:
+def memory_finding(available: int, limit: int | None) -> Finding:
     """Check the memory of the machine or of the control group, and its available part, in bytes."""
     total = total_memory()
-    free = "" if available is None else f", {size(available)} available"
-    little = available is not None and available < _LITTLE_MEMORY
+    little = available < _LITTLE_MEMORY
+    limited = " (a limit of the control group)" if limit == total else ""
     return Finding(
         name="system.memory",
         status="warning" if little else "ok",
-        finding=f"{size(total)}{free}{' (a limit of the control group)' if limit == total else ''}",
+        finding=f"{size(total)}, {size(available)} available{limited}",
         hint="a worker takes about 0.5 GB before it has a model: end other processes" if little else None,
         details={"total_bytes": total, "available_bytes": available, "limit_bytes": limit},
     )

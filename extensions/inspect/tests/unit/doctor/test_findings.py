@@ -186,7 +186,7 @@ class TestSystem:
     def test_a_limit_of_the_control_group_is_what_there_is(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(quick_checks, "memory_limit", lambda: 3_000_000_000)
         assert quick_checks.total_memory() == 3_000_000_000
-        assert "a limit of the control group" in system.memory_finding(None, 3_000_000_000).finding
+        assert "a limit of the control group" in system.memory_finding(2_500_000_000, 3_000_000_000).finding
 
     @pytest.mark.parametrize(("count", "told"), [(25.3e9, "25.3 GB"), (64e6, "64 MB"), (1.2e12, "1.2 TB"), (0, "0 kB")])
     def test_sizes_are_short(self, count: float, told: str) -> None:
