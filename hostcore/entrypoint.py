@@ -56,7 +56,7 @@ class InvalidEnvironment(HostcoreError):
     code = "environment.invalid"
 
 
-def plan_from(environment: Mapping[str, str], *, world_size: int | None = None) -> RunPlan:
+def plan_from_environment(environment: Mapping[str, str], *, world_size: int | None = None) -> RunPlan:
     """The plan that environment variables describe.
 
     :param world_size: Ranks, when an engine has started them.
@@ -125,7 +125,7 @@ def run_described(
 def main() -> NoReturn:
     """Run it, and end the process with the exit code of ``hostcore run``."""
     run_described(
-        lambda world_size: plan_from(os.environ, world_size=world_size),
+        lambda world_size: plan_from_environment(os.environ, world_size=world_size),
         runs=_folder(os.environ, "TRAINER_ARTIFACTS_DIR"),
     )
 

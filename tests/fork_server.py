@@ -49,7 +49,7 @@ from command_line import COMMAND
 PRELOADED = (
     "hostcore.cli.commands.cancel",
     "hostcore.cli.commands.evaluate",
-    "hostcore.cli.folder_runs",
+    "hostcore.cli.folder_client",
     "hostcore.cli.launched",
     "hostcore.cli.commands.logs",
     "hostcore.cli.plan_lines",

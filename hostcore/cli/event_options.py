@@ -57,30 +57,23 @@ class EventOptions:
     event_format: str = "hostcore"
     #: The index of jobs; None: none.
     manifest: str | None = None
-    #: The job file, absolute; None if the job is that of an earlier run.
-    config: Path | None = None
-    profile: str | None = None
 
     @property
     def on_standard_output(self) -> bool:
         """Return whether standard output is for events alone."""
         return self.event_log == _STANDARD_OUTPUT
 
-    def about(self, config: Path, *, profile: str | None) -> "EventOptions":
-        """Return the same options for a job file.
+    def reporters(self, job: Path | None, profile: str | None) -> "Sequence[DeliveryUse]":
+        """Return the reporters that write the files; they are part of the run, and of its later attempts.
 
+        :param job: The job file; None if the job is that of an earlier run.
         :param profile: The applied one of the file's profiles.
         """
-        return attrs.evolve(self, config=config.absolute(), profile=profile)
-
-    @property
-    def reporters(self) -> "Sequence[DeliveryUse]":
-        """Return the reporters that write the files; they are part of the run, and of its later attempts."""
         from hostcore.job.names import BUILTIN
         from hostcore.job.sections import DeliveryUse
 
-        about = {"config_path": str(self.config)} if self.config else {}
-        about |= {"profile": self.profile} if self.profile else {}
+        about = {"config_path": str(job.absolute())} if job else {}
+        about |= {"profile": profile} if profile else {}
         uses = []
         if self.event_log and not self.on_standard_output:
             shape = {"format": self.event_format, **about} if self.event_format != "hostcore" else {}
@@ -103,8 +96,13 @@ class EventOptions:
             )
 
     @contextmanager
-    def printed(self, plan: "RunPlan", interrupts: "Interrupts") -> Iterator[None]:
-        """Print new events of the run's log while it is entered, if that was requested."""
+    def printed(
+        self, plan: "RunPlan", interrupts: "Interrupts", job: Path | None, profile: str | None
+    ) -> Iterator[None]:
+        """Print new events of the run's log while it is entered, if that was requested.
+
+        :param job, profile: See :meth:`reporters`.
+        """
         import orjson
 
         from hostcore.events.codec import decode_event
@@ -118,7 +116,7 @@ class EventOptions:
         if self.event_format == "trn":
             run_dir = str(plan.directory.path)
             ctx = ReporterContext(run_id=plan.spec.run_id, attempt=1, job=plan.job, run_dir=run_dir)
-            submission = Submission.of(ctx, config_path=self.config, profile=self.profile)
+            submission = Submission.of(ctx, config_path=job and job.absolute(), profile=profile)
 
             def shape(line: bytes) -> bytes:
                 document = in_trn_shape(decode_event(line), submission, run_dir=run_dir)

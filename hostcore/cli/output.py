@@ -6,6 +6,7 @@ plugin, a file or a server: its control characters are shown, so that it cannot 
 
 import codecs
 import functools
+import inspect
 import os
 import re
 import sys
@@ -171,17 +172,22 @@ def fail(error: HostcoreError, *, as_json: bool, verbose: bool = False) -> NoRet
 
 
 def reports_errors(command: Callable[P, None]) -> Callable[P, None]:
-    """Print the errors that a command raises, as JSON with ``--json``, and exit as documented."""
+    """Print the errors that a command raises, as JSON with ``--json``, and exit as documented.
+
+    The value of ``--verbose`` is for the tracebacks of these errors; a command that has the parameter gets it as well.
+    """
+    wants_verbose = "verbose" in inspect.signature(command).parameters
 
     @functools.wraps(command)
     def guarded(*args: P.args, **kwargs: P.kwargs) -> None:
+        verbose = bool(kwargs["verbose"] if wants_verbose else kwargs.pop("verbose", False))
         try:
             command(*args, **kwargs)
         except HostcoreError as error:
             for one in all_errors(error):
                 if one.pointer and not one.file and kwargs.get("job"):
                     one.file = str(kwargs["job"])  # a pointer points into the job
-            fail(error, as_json=bool(kwargs.get("as_json")), verbose=bool(kwargs.get("verbose")))
+            fail(error, as_json=bool(kwargs.get("as_json")), verbose=verbose)
 
     return guarded
 

@@ -30,29 +30,20 @@ from hostcore_hookspecs.errors import HostcoreError
 _FAST_DEV_STEPS: Final = 3
 
 
-def plan_of(job: Path, options: JobOptions, **where: Any) -> RunPlan:
-    """Plan a job file with the options applied.
-
-    :param where: For :func:`make_plan`.
-    :raises HostcoreError: Everything that is wrong with the job.
-    """
-    _require_one_beginning(options)
-    return planned(job, options, **where)
-
-
-def planned(source: Path | Mapping[str, Any], options: JobOptions, **where: Any) -> RunPlan:
-    """Plan a job with the options applied that change its keys.
+def plan_job(source: Path | Mapping[str, Any], options: JobOptions, **where: Any) -> RunPlan:
+    """Plan a job, or a job file, with the options applied.
 
     :param where: For :func:`make_plan`.
     :raises HostcoreError: Everything that is wrong with the job, attributed to the options.
     """
+    _require_one_beginning(options)
     return make_plan(source, **_overriding(options), profile=options.profile, tell=tell_aside, **where)
 
 
-def job_of(job: Path, options: JobOptions) -> JobSpec:
+def job_with_options(job: Path, options: JobOptions) -> JobSpec:
     """Load a job file with the options applied, without a plan: its plugins are not resolved.
 
-    :raises HostcoreError: See :func:`planned`.
+    :raises HostcoreError: See :func:`plan_job`.
     """
     _require_one_beginning(options)
     return load_job(job, **_overriding(options), profile=options.profile)
@@ -61,11 +52,11 @@ def job_of(job: Path, options: JobOptions) -> JobSpec:
 def for_fast_dev_run(job: Path, options: JobOptions) -> JobOptions:
     """Return the options of a separate run with 3 steps, and one validation if the job validates, without a mirror.
 
-    :raises HostcoreError: See :func:`planned`.
+    :raises HostcoreError: See :func:`plan_job`.
     """
     if is_piped_in(job):
         raise click.UsageError("--fast-dev-run reads the job twice: it takes a file, not a pipe")
-    spec = job_of(job, options)
+    spec = job_with_options(job, options)
     changes = {
         "run_id": make_run_id("fast-dev-run", now=lambda: datetime.now(UTC), token=lambda: os.urandom(2).hex()),
         "max_steps": _FAST_DEV_STEPS,
@@ -95,7 +86,7 @@ def _overriding(options: JobOptions) -> dict[str, Any]:
     return {"overrides": [*options.overrides, *options.short], "override_names": options.short}
 
 
-def plan_of_run(run: str, options: JobOptions, *, runs: Path, **where: Any) -> RunPlan:
+def plan_run(run: str, options: JobOptions, *, runs: Path, **where: Any) -> RunPlan:
     """Plan the next attempt of a run.
 
     :raises UnknownRun: When there is no such run.
@@ -140,7 +131,7 @@ def _of_record(recorded: RunDirectory, keys: dict[str, Any], options: JobOptions
     record = RunRecord.read(recorded.record)
     job = {key: value for key, value in {**record.job, **keys}.items() if value is not None}
     try:
-        return planned(job, options, job_dir=Path(record.job_dir), **where)
+        return plan_job(job, options, job_dir=Path(record.job_dir), **where)
     except HostcoreError as error:
         for one in all_errors(error):
             one.file = one.file or str(recorded.record)

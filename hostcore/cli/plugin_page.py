@@ -151,7 +151,7 @@ def _section(one: PluginEntry) -> Iterator[str]:
         "system": _text(", ".join(one.systems)),
         "can": _capabilities(one.description) if one.ref.kind == "trainer" else "",
         "wraps": ", ".join(f"`{name}`" for name in one.description.wraps),
-        "conformance": _conformance(one),
+        "conformance": one.report.verdict_of(one.ref) if one.report else "the package ships no report",
     }
     yield from (f"- {name}: {fact}" for name, fact in facts.items() if fact)
     yield from (f"- cannot be used here: {_text(error.message)}" for error in one.description.errors)
@@ -168,12 +168,6 @@ def _capabilities(description: Description) -> str:
     found = description.capabilities
     also = {"accumulation": found.accumulate, "several ranks": found.distributed}
     return ", ".join([*found.precisions, *(name for name, has in also.items() if has)])
-
-
-def _conformance(one: PluginEntry) -> str:
-    if one.report is None:
-        return "the package ships no report"
-    return one.report.verdict if one.report.is_of(one.ref) else f"{one.report.verdict} (of {one.report.version})"
 
 
 def settings_of(schema: Mapping[str, Any]) -> Iterator[tuple[str, str, str | None, str]]:

@@ -74,12 +74,12 @@ def _print_error(result: RunResult) -> None:
     assert error is not None
     if error.traceback:
         echo(scrub(error.traceback.rstrip("\n")), err=True)
-    echo(f"{style('error:', fg='red', bold=True)} {scrub(in_words(error))}", err=True)
+    echo(f"{style('error:', fg='red', bold=True)} {scrub(error_with_place(error))}", err=True)
     if error.hint:
         echo(f"    hint: {scrub(error.hint)}", err=True)
 
 
-def in_words(error: RunError) -> str:
+def error_with_place(error: RunError) -> str:
     """Describe the error of a run, with its plugin and rank."""
     where = [f"in {error.plugin}"] if error.plugin else []
     where += [f"on rank {error.rank}"] if error.rank else []

@@ -28,9 +28,9 @@ def run_client(server: str | None, runs: Path) -> "RunClient":
     """
     if server:
         return service_client(server)
-    from hostcore.cli.folder_runs import FolderRuns
+    from hostcore.cli.folder_client import FolderClient
 
-    return FolderRuns(runs)
+    return FolderClient(runs)
 
 
 def service_client(url: str) -> "RunClient":

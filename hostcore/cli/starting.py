@@ -14,7 +14,7 @@ import click
 from hostcore.cli.folder_run import FolderRun
 from hostcore.cli.launched import LaunchedRun
 from hostcore.cli.output import echo, plugins_print_aside, tell_aside, warn
-from hostcore.cli.planning import plan_from_checkpoint, plan_of, plan_of_run
+from hostcore.cli.planning import plan_from_checkpoint, plan_job, plan_run
 from hostcore.cli.report import shown_path
 from hostcore.cli.run_client import RunRequest, StartedRun
 from hostcore.cli.stopping import leave, stoppable_at_once
@@ -54,16 +54,16 @@ def start_in_folder(request: RunRequest, interrupts: Interrupts, runs: Path) -> 
         where: dict[str, Any] = {
             "world_size": world_size or (1 if alone else None),
             "runs": runs,
-            "extra_reporters": request.events.reporters,
+            "extra_reporters": request.events.reporters(request.job, request.options.profile),
         }
         if request.job is not None:
-            made = plan_of(request.job, request.options, submits=not request.in_process, **where)
+            made = plan_job(request.job, request.options, submits=not request.in_process, **where)
         elif request.begins:
             where["submits"] = not (request.in_process or request.launched)
             return plan_from_checkpoint(Path(request.resume), request.options, **where)
         else:
             where["submits"] = not (request.in_process or request.launched)
-            made = plan_of_run(request.resume, request.options, **where)
+            made = plan_run(request.resume, request.options, **where)
         return attrs.evolve(made, trace_hooks=request.trace_hooks, same_plugins=request.same_plugins)
 
     try:
@@ -125,7 +125,8 @@ class _RunHere(FolderRun, StartedRun):
             if self._plan.trace_hooks:
                 hooks = shown_path(str(self._plan.directory.rank_hooks(self._opened.attempt, 0)))
                 echo(f"{self.run_id}  every call of a hook goes to {hooks}", err=True)
-            with self._request.events.printed(self._plan, interrupts):
+            request = self._request
+            with request.events.printed(self._plan, interrupts, request.job, request.options.profile):
                 return run_attempts(self._plan, self._opened, self._start(interrupts), may_restart=self._ranks is None)
 
     def _start(self, interrupts: Interrupts) -> Start:

@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Iterator
 
 from hostcore.cli.output import shown, style
-from hostcore.cli.report import in_words
+from hostcore.cli.report import error_with_place
 from hostcore.cli.run_client import RunHandle
 from hostcore.cli.wording import (
     NOTHING,
@@ -83,7 +83,7 @@ def _facts(status: RunStatus) -> Iterator[tuple[str, str]]:
 
 
 def _error(error: RunError) -> Iterator[tuple[str, str]]:
-    yield "error", in_words(error)
+    yield "error", error_with_place(error)
     if error.hint:
         yield "hint", error.hint
     if error.traceback:

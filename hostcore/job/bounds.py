@@ -85,7 +85,7 @@ def holds(bound: Bound, value: Any) -> bool:
     return True
 
 
-def in_words(noun: str, bounds: Sequence[Bound]) -> str:
+def with_bounds(noun: str, bounds: Sequence[Bound]) -> str:
     """A noun with its bounds: ``an integer of at least 1``, ``a number above 0 and below 1``."""
     noun = next((bound.what for bound in reversed(bounds) if isinstance(bound, Pattern)), noun)
     limits = {type(bound): _limit(bound) for bound in bounds if type(bound) in (*_NUMBERS, *_LENGTHS)}

@@ -66,7 +66,7 @@ def job_differences(before: JobSpec, after: JobSpec) -> list[JobDifference]:
     return differences
 
 
-def in_words(differences: Sequence[JobDifference]) -> str:
+def listed(differences: Sequence[JobDifference]) -> str:
     """The first few of them in a line."""
     shown = ", ".join(str(difference) for difference in differences[:_MOST_SHOWN])
     more = len(differences) - _MOST_SHOWN

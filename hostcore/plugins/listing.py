@@ -78,6 +78,10 @@ class ShippedReport:
             return f"{self.summary['failed']} failed"
         return "not fully checked" if self.is_partial else f"{self.summary['passed']} passed"
 
+    def verdict_of(self, ref: PluginRef) -> str:
+        """Return the verdict, with the version that was checked if that is not the installed one."""
+        return self.verdict if self.is_of(ref) else f"{self.verdict} (of {self.version or 'no version'})"
+
     def is_of(self, ref: PluginRef) -> bool:
         """Return whether the installed version is the one that was checked."""
         return self.version == ref.version

@@ -56,7 +56,7 @@ class Component:
     implementations: tuple[Implementation, ...]
 
     @property
-    def hooks(self) -> tuple[str, ...]:
+    def hook_names(self) -> tuple[str, ...]:
         """Return the names of the hooks that it implements, without those that it only wraps."""
         return tuple(found.hook for found in self.implementations if not found.wrapper)
 

@@ -10,7 +10,7 @@ import attrs
 from hostcore.checkpoints.errors import CheckpointError
 from hostcore.errors import Errors
 from hostcore.job.data import settled_split, with_split_alone
-from hostcore.job.differences import ABSENT, JobDifference, in_words
+from hostcore.job.differences import ABSENT, JobDifference, listed
 from hostcore.job.document import Origins
 from hostcore.job.json_values import to_plain
 from hostcore.job.spec import JobSpec
@@ -177,7 +177,7 @@ def _other_hyperparams(plan: RunPlan, record: RunRecord | None) -> str | None:
         for key in {**before, **now}
         if before.get(key, ABSENT) != now.get(key, ABSENT)
     ]
-    return f"the run of the checkpoint had other ones: {in_words(different)}" if different else None
+    return f"the run of the checkpoint had other ones: {listed(different)}" if different else None
 
 
 def _evaluated(session: WorkerSession, relay: Callable[[bytes], object], origins: Origins) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from hostcore.checkpoints.errors import CheckpointError
 from hostcore.checkpoints.find import committed, load_record
 from hostcore.errors import Errors
 from hostcore.events.writer import now_ms
-from hostcore.job.differences import in_words, job_differences
+from hostcore.job.differences import job_differences, listed
 from hostcore.job.spec import JobSpec
 from hostcore.runs.attempts import (
     EXPIRE_SECONDS,
@@ -275,7 +275,7 @@ def require_same_job(plan: RunPlan, record: RunRecord, *, file: str, where: str 
     if different := job_differences(recorded, plan.spec):
         place, conflict = (f", {where}", MirrorConflict) if where else ("", RunConflict)
         raise conflict(
-            f"the run_id {plan.spec.run_id!r} belongs to another job{place}: {in_words(different)}",
+            f"the run_id {plan.spec.run_id!r} belongs to another job{place}: {listed(different)}",
             pointer="/run_id",
             file=file,
             hint="choose another run_id, or leave it out to have one made",
@@ -295,7 +295,7 @@ def require_same_data(spec: JobSpec, record: RunRecord, directory: RunDirectory)
     recorded = record.spec(world_size=record.world_size or spec.world_size, with_data=True)
     if different := job_differences(recorded, spec):
         error = RunConflict(
-            f"the trainer brings other data than the run {spec.run_id!r} was made for: {in_words(different)}",
+            f"the trainer brings other data than the run {spec.run_id!r} was made for: {listed(different)}",
             pointer="/trainer",
             file=str(directory.record),
             hint="choose another run_id, or leave it out to have one made",

@@ -222,7 +222,7 @@ def _check_that_something_is_copied(uploaders: Sequence[Component]) -> None:
 
     :raises HostcoreError: When all of them only wrap others.
     """
-    if uploaders and not any("upload_artifact" in one.hooks for one in uploaders):
+    if uploaders and not any("upload_artifact" in one.hook_names for one in uploaders):
         first = uploaders[0].ref.name
         raise HostcoreError(
             f"uploader {first} is around the other uploaders of the job, and there is none",

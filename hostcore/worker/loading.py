@@ -161,7 +161,7 @@ class Loading:
 
     def _data_sections(self, trainer: Component) -> Mapping[str, Any]:
         """Return the data sections that the trainer brings and the job lacks."""
-        if "data_sections" not in trainer.hooks:
+        if "data_sections" not in trainer.hook_names:
             return {}
         data_sections = Hooks(self.components).bind("data_sections", of=trainer)
         assert data_sections is not None

@@ -129,7 +129,7 @@ class Mistakes:
             )
 
     def _check_optimizers(self, optimizers: Iterable[Any], encoded: Encoded) -> None:
-        if "load_checkpoint" in self.trainer.hooks:
+        if "load_checkpoint" in self.trainer.hook_names:
             return  # may load it from files of its own
         for optimizer in optimizers:
             state = _state_of(optimizer)

@@ -98,7 +98,7 @@ class Prepared:
     @property
     def sample_requests(self) -> Sequence[SampleRequest]:
         """Requests of each set of samples; none for a trainer that generates nothing."""
-        return self.job.samples if "generate_sample" in self.trainer.hooks else ()
+        return self.job.samples if "generate_sample" in self.trainer.hook_names else ()
 
     def locate(self, error: HostcoreError) -> HostcoreError:
         """Return an error; one in data of the trainer names the trainer."""
@@ -298,7 +298,7 @@ def missing_capabilities(trainer: Component, spec: JobSpec) -> Iterator[Hostcore
         "/samples": (bool(spec.samples), "generate_sample"),
     }
     for pointer, (needed, method) in needs.items():
-        if needed and method not in trainer.hooks:
+        if needed and method not in trainer.hook_names:
             key = pointer.removeprefix("/")
             message, hint = f'it has no {method}, which "{key}" needs', f'give it one, or remove "{key}"'
             yield _missing(trainer, pointer, message, hint)

@@ -139,7 +139,7 @@ class Subject:
 
     def has(self, hook: str) -> bool:
         """Whether it implements a hook of its kind."""
-        return hook in self.component().hooks
+        return hook in self.component().hook_names
 
     def component(self, settings: Mapping[str, Any] | None = None) -> Component:
         """A new instance of the plugin, made as the host makes it.

@@ -191,7 +191,7 @@ def _object(text: str, said_by: str) -> dict[str, Any]:
     return value
 
 
-def plan_from(
+def plan_described_job(
     described: Described, environment: Mapping[str, str], *, world_size: int | None, trainers: Trainers
 ) -> RunPlan:
     """The plan of a described job.
@@ -273,7 +273,7 @@ def main() -> NoReturn:
     forget_machines(os.environ)
     trainers = Trainers()
     run_described(
-        lambda world_size: plan_from(described, os.environ, world_size=world_size, trainers=trainers),
+        lambda world_size: plan_described_job(described, os.environ, world_size=world_size, trainers=trainers),
         as_said=described.as_said,
     )
 

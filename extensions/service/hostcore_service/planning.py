@@ -24,7 +24,7 @@ def directory_of(job: StoredJob, settings: Settings) -> RunDirectory:
     return RunDirectory(settings.runs / job.run_id)
 
 
-def plan_of(job: StoredJob, settings: Settings, discovered: Discovered | None = None) -> RunPlan:
+def plan_stored_job(job: StoredJob, settings: Settings, discovered: Discovered | None = None) -> RunPlan:
     """The plan of a stored job. Its relative paths start in its run directory, since it has no file.
 
     :param discovered: The plugins that are installed; they are looked for if not given.

@@ -78,7 +78,6 @@ def run_command(
     runs: Path,
     server: str | None,
     as_json: bool,
-    verbose: bool,  # noqa: ARG001 - reports_errors reads it
 ) -> None:
     """Begin the sweep in FILE (JSON, YAML or TOML), or resume it, or SWEEP, and show it to its end.
 

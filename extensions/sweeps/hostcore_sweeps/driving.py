@@ -5,7 +5,7 @@ import time
 from contextlib import closing
 from typing import Final
 
-from hostcore.cli.folder_runs import FolderRuns
+from hostcore.cli.folder_client import FolderClient
 from hostcore.cli.output import tell_aside
 from hostcore.cli.server_option import service_client
 from hostcore.errors import all_errors
@@ -112,4 +112,4 @@ def _runs_of(sweep: Sweep, folder: SweepFolder, place: TrialPlace) -> TrialRuns:
     if place.server:
         service = service_client(place.server)
         return TrialRuns(sweep, service, ServiceStarts(folder, sweep, service), runs=None)
-    return TrialRuns(sweep, FolderRuns(place.runs), LocalStarts(folder, sweep, place.runs), runs=place.runs)
+    return TrialRuns(sweep, FolderClient(place.runs), LocalStarts(folder, sweep, place.runs), runs=place.runs)

@@ -45,7 +45,6 @@ def cancel_command(
     runs: Path,
     server: str | None,
     as_json: bool,
-    verbose: bool,  # noqa: ARG001 - reports_errors reads it
 ) -> None:
     """Cancel RUN, a run id, the beginning of one, or a run directory.
 

@@ -64,7 +64,6 @@ def evaluate_command(
     split: str | None,
     runs: Path,
     as_json: bool,
-    verbose: bool,  # noqa: ARG001 - reports_errors reads it
     options: JobOptions,
 ) -> None:
     """Validate or test a checkpoint with the job in the file JOB, and nothing else.
@@ -74,7 +73,7 @@ def evaluate_command(
 
     Exits 0, 1 when the trainer fails, and 2 when the job, its data or the checkpoint is not what it should be.
     """
-    from hostcore.cli.planning import planned
+    from hostcore.cli.planning import plan_job
     from hostcore.cli.stopping import stoppable_at_once
     from hostcore.job.data import settled_split
     from hostcore.supervisor.evaluate import EvaluationFailed, evaluate
@@ -83,7 +82,7 @@ def evaluate_command(
 
     with Interrupts() as interrupts, stoppable_at_once(interrupts, as_json=as_json, so_that=_STOPPED):
         with plugins_print_aside(as_json):
-            plan = planned(job, options, runs=runs)
+            plan = plan_job(job, options, runs=runs)
             plan = attrs.evolve(plan, inputs=fetch_inputs(plan.spec, plan.resolvers, tell_aside))
         where = _checkpoint_of(checkpoint, runs)
         if sys.stderr.isatty():

@@ -22,6 +22,7 @@ from hostcore.cli.output import (
     warn,
 )
 from hostcore.cli.server_option import run_client, server_option
+from hostcore.cli.wording import NOTHING
 from hostcore_hookspecs.kinds import KINDS
 from hostcore_hookspecs.plan import PluginRef
 
@@ -41,7 +42,7 @@ def plugins_command(ctx: click.Context, *, environment: Path | None, server: str
     Reads metadata alone: no plugin is imported, so none can fail here.
     """
     if ctx.invoked_subcommand is None:
-        _list(environment, server, as_json=as_json)
+        ctx.invoke(list_plugins, environment=environment, server=server, as_json=as_json)
     elif environment:
         raise click.UsageError(f"--environment comes behind the command: hostcore plugins {ctx.invoked_subcommand} …")
 
@@ -53,11 +54,7 @@ def plugins_command(ctx: click.Context, *, environment: Path | None, server: str
 @reports_errors
 def list_plugins(*, environment: Path | None, server: str | None, as_json: bool) -> None:
     """List all plugins. Same as `hostcore plugins`."""
-    _list(environment, server, as_json=as_json)
-
-
-def _list(environment: Path | None, server: str | None, *, as_json: bool) -> None:
-    from hostcore.cli.folder_runs import FolderRuns
+    from hostcore.cli.folder_client import FolderClient
     from hostcore.runs.directory import runs_dir
 
     if environment is None:
@@ -65,12 +62,15 @@ def _list(environment: Path | None, server: str | None, *, as_json: bool) -> Non
     elif server:
         raise click.UsageError("--environment and --server exclude each other: a service builds no environment")
     else:
-        found = FolderRuns(runs_dir()).plugins(environment_named(environment).discovered)
+        found = FolderClient(runs_dir()).plugins(environment_named(environment).discovered)
     if as_json:
         print_json(found.document)
     else:
         rows = [
-            (KINDS[ref.kind].label, ref.name, f"{ref.dist} {ref.version}", _conformance_cell(ref, report), ref.value)
+            (
+                *(KINDS[ref.kind].label, ref.name, f"{ref.dist} {ref.version}"),
+                *(report.verdict_of(ref) if report else NOTHING, ref.value),
+            )
             for ref, report in found.plugins
         ]
         print_table(("KIND", "NAME", "DISTRIBUTION", "CONFORMANCE", "VALUE"), rows)
@@ -143,13 +143,6 @@ def _print_plugin(plugin: dict[str, object], conformance: Sequence[str]) -> None
             echo(f"    {name}: {takes(about)}{default}  {about.get('description', '')}".rstrip())
 
 
-def _conformance_cell(ref: PluginRef, report: "ShippedReport | None") -> str:
-    """In a table: ``certified``, ``2 failed (of 0.1.0)`` if another version was checked, ``-`` without a report."""
-    if report is None:
-        return "-"
-    return report.verdict if report.is_of(ref) else f"{report.verdict} (of {report.version or 'no version'})"
-
-
 def _conformance_lines(ref: PluginRef, report: "ShippedReport | None") -> Sequence[str]:
     """For one plugin: what came of the checks, with what they were made, and which failed and why."""
     if report is None:
@@ -159,7 +152,7 @@ def _conformance_lines(ref: PluginRef, report: "ShippedReport | None") -> Sequen
     counts = ", ".join(f"{count} {status.replace('_', ' ')}" for status, count in report.summary.items() if count)
     day = datetime.fromtimestamp(report.created_ms / 1000, tz=UTC).date()
     made = f"{day} with hostcore {report.hostcore}, contract {report.api_version}, Python {report.python}"
-    lines = [f"{'conformance':<12}{_conformance_cell(ref, report)}: {counts or 'nothing checked'}; {made}"]
+    lines = [f"{'conformance':<12}{report.verdict_of(ref)}: {counts or 'nothing checked'}; {made}"]
     return [*lines, *(f"  {one.id} ({one.level}): {one.message}".rstrip(": ") for one in report.failures)]
 
 

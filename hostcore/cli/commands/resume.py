@@ -55,7 +55,6 @@ def resume_command(
     events: EventOptions,
     server: str | None,
     as_json: bool,
-    verbose: bool,  # noqa: ARG001 - reports_errors reads it
     options: JobOptions,
 ) -> None:
     """Go on with RUN from its newest checkpoint, or begin a new run from the checkpoint CKPT.json of another.

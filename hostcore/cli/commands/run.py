@@ -50,7 +50,6 @@ def run_command(
     events: EventOptions,
     server: str | None,
     as_json: bool,
-    verbose: bool,  # noqa: ARG001 - reports_errors reads it
     options: JobOptions,
 ) -> None:
     """Run the job in the file JOB (JSON, YAML or TOML), watch it, and report how it ended.
@@ -72,7 +71,7 @@ def run_command(
     request = RunRequest(
         job=job,
         options=options,
-        events=events.about(job, profile=options.profile),
+        events=events,
         in_process=in_process,
         detach=detach,
         trace_hooks=trace_hooks,

@@ -37,7 +37,6 @@ def upload_command(
     patience: float,
     runs: Path,
     as_json: bool,
-    verbose: bool,  # noqa: ARG001 - reports_errors reads it
 ) -> None:
     """Upload what is left of RUN: everything that has not arrived yet, as uploads.jsonl in its directory has it.
 

@@ -24,7 +24,6 @@ def validate_command(
     runs: Path,
     server: str | None,
     as_json: bool,
-    verbose: bool,  # noqa: ARG001 - reports_errors reads it
     options: JobOptions,
 ) -> None:
     """Check the job in the file JOB: everything that can be known before it starts.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from hostcore.job.bounds import Bound, Pattern, holds, in_words, schema_keywords
+from hostcore.job.bounds import Bound, Pattern, holds, schema_keywords, with_bounds
 from hostcore.job.paths import is_uri
 from hostcore.job.wording import did_you_mean, found
 from hostcore.secrets.reference import SecretText
@@ -93,7 +93,7 @@ class Form(ABC):
 
     def words(self) -> str:
         """Return the expectation in words: ``an integer of at least 1 or "epoch"``."""
-        return in_words(self._noun(), self.bounds)
+        return with_bounds(self._noun(), self.bounds)
 
     def schema(self, definitions: dict[str, Any]) -> dict[str, Any]:
         """Return the JSON Schema.

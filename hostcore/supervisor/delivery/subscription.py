@@ -103,7 +103,7 @@ def destinations_of(
     :param base_uri: The job's ``checkpoint_base_uri``; part of the place.
     """
     hooks = Hooks(uploaders, kinds=("uploader",))
-    copying = [pair for pair in zip(uploaders, uses, strict=True) if "upload_artifact" in pair[0].hooks]
+    copying = [pair for pair in zip(uploaders, uses, strict=True) if "upload_artifact" in pair[0].hook_names]
     names = unique_names([one.ref.name for one, _ in copying])
     return [
         Destination(

@@ -48,7 +48,7 @@ def check_workers(trainer: Component, workers: int, *, key: str = "dataset") -> 
     if not workers:
         return
     where = {"pointer": f"/{key}/workers", "plugin": trainer.ref.provenance}
-    if _HOOK not in trainer.hooks:
+    if _HOOK not in trainer.hook_names:
         raise HostcoreError(
             f"{key}.workers needs a trainer with {_HOOK}, and {named(trainer.ref)} has none",
             code="transform.missing",

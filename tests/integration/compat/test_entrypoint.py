@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from hostcore.entrypoint import InvalidEnvironment, plan_from
+from hostcore.entrypoint import InvalidEnvironment, plan_from_environment
 from hostcore_hookspecs import HostcoreError
 
 DIES = """
@@ -104,10 +104,12 @@ def test_another_mode_is_refused(mount: Any) -> None:
 
 def test_the_run_time_is_limited_as_the_environment_says(mount: Any) -> None:
     environment = {"WORKER_MODE": "trainer", "TRAINER_JOB_SPEC_PATH": str(mount.folder / "trainer_job.json")}
-    assert plan_from({**environment, "TRAINER_MAX_RUNTIME_SECONDS": "3600"}).spec.max_runtime_seconds == 3600
-    assert plan_from({**environment, "TRAINER_MAX_RUNTIME_SECONDS": ""}).spec.max_runtime_seconds == 0
+    assert (
+        plan_from_environment({**environment, "TRAINER_MAX_RUNTIME_SECONDS": "3600"}).spec.max_runtime_seconds == 3600
+    )
+    assert plan_from_environment({**environment, "TRAINER_MAX_RUNTIME_SECONDS": ""}).spec.max_runtime_seconds == 0
     with pytest.raises(HostcoreError, match="expected a number"):
-        plan_from({**environment, "TRAINER_MAX_RUNTIME_SECONDS": "an hour"})
+        plan_from_environment({**environment, "TRAINER_MAX_RUNTIME_SECONDS": "an hour"})
 
 
 @pytest.mark.parametrize(
@@ -126,10 +128,10 @@ def test_the_run_time_is_limited_as_the_environment_says(mount: Any) -> None:
 def test_a_variable_that_would_have_no_effect_is_refused(mount: Any, name: str, value: str) -> None:
     environment = {"WORKER_MODE": "Trainer ", "TRAINER_JOB_SPEC_PATH": str(mount.folder / "trainer_job.json")}
     with pytest.raises(InvalidEnvironment, match=name) as caught:
-        plan_from({**environment, name: value})
+        plan_from_environment({**environment, name: value})
     assert caught.value.hint == f"unset {name}"
-    assert plan_from({**environment, name: ""}).spec.run_id == "run_123"
-    assert plan_from({**environment, name: "0"}).spec.run_id == "run_123"
+    assert plan_from_environment({**environment, name: ""}).spec.run_id == "run_123"
+    assert plan_from_environment({**environment, name: "0"}).spec.run_id == "run_123"
 
 
 @pytest.mark.parametrize(

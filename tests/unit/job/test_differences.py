@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from hostcore.job.differences import ABSENT, JobDifference, in_words, job_differences
+from hostcore.job.differences import ABSENT, JobDifference, job_differences, listed
 from hostcore.job.forms import structure
 from hostcore.job.spec import JobSpec
 
@@ -69,7 +69,7 @@ def test_a_difference_has_both_values() -> None:
 
 def test_in_a_line_at_most_five_are_shown() -> None:
     def told(count: int) -> str:
-        return in_words(job_differences(spec_of(hyperparams={}), spec_of(hyperparams=dict.fromkeys("abcdefg"[:count]))))
+        return listed(job_differences(spec_of(hyperparams={}), spec_of(hyperparams=dict.fromkeys("abcdefg"[:count]))))
 
     assert told(0) == ""
     assert told(2) == "/hyperparams/a: not given -> null, /hyperparams/b: not given -> null"

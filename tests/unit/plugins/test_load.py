@@ -14,7 +14,7 @@ def test_a_trainer_is_imported_constructed_and_complete(lab):
     assert component.kind.name == "trainer"
     assert component.settings == {"lr": 1}
     assert component.capabilities == Capabilities()
-    assert set(component.hooks) == {*component.kind.required, "setup", "state_dict", "load_state_dict"}
+    assert set(component.hook_names) == {*component.kind.required, "setup", "state_dict", "load_state_dict"}
 
 
 @pytest.mark.parametrize(

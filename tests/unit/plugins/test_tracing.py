@@ -92,7 +92,7 @@ def test_what_a_component_gets_and_gives_is_the_same(lab: Any, trace: Trace) -> 
     hooks, batch = Hooks([one]), object()
     assert hooks.bind("prepare_batch", of=one)(batch, "state", "ctx") == (batch, "ctx")
     assert hooks.bind("teardown", of=one) is None
-    assert (one.use, one.hooks) == ("trainer:mine-1", one.hooks)
+    assert (one.use, one.hook_names) == ("trainer:mine-1", one.hook_names)
 
 
 class Untouchable(torch.Tensor):

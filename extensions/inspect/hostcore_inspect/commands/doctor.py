@@ -58,13 +58,13 @@ def doctor_command(
 
     Exits 0 if nothing is broken, whatever the warnings; 1 if something is that jobs (or JOB) need; 2 if JOB is invalid.
     """
-    from hostcore.cli.planning import plan_of
+    from hostcore.cli.planning import plan_job
     from hostcore.runs.result import FAILED, INVALID
 
     plan = None
     if job is not None:
         with plugins_print_aside(as_json):
-            plan = plan_of(job, options, runs=runs)
+            plan = plan_job(job, options, runs=runs)
     findings, report = _examine(plan, runs, timeout_seconds, printing=not as_json)
     ok = all(one.status != "failed" for one in findings)
     if as_json:

@@ -10,7 +10,7 @@ import click
 
 from hostcore.cli.job_options import JobOptions
 from hostcore.cli.plan_lines import PRINTED, named
-from hostcore.cli.planning import job_of
+from hostcore.cli.planning import job_with_options
 from hostcore.cli.run_client import CheckedJob, InstalledPlugins, RunClient, RunList, RunRequest, StartedRun
 from hostcore.cli.stopping import stoppable_at_once
 from hostcore.errors import all_errors
@@ -96,7 +96,7 @@ class ServiceRuns(RunClient):
 
     def validate(self, job: Path, options: JobOptions) -> CheckedJob:
         """Check a job file where the service would run it."""
-        asked = job_of(job, options)
+        asked = job_with_options(job, options)
         with _naming_options(asked):
             found = self._client.post("/v1/jobs:validate", _document_of(asked), timeout_seconds=_CHECK_SECONDS)
         try:
@@ -119,7 +119,7 @@ class ServiceRuns(RunClient):
 
     def _submitted(self, job: Path, options: JobOptions) -> SubmittedJob:
         """Submit a job file; a repeated request makes no second job."""
-        spec = job_of(job, options)
+        spec = job_with_options(job, options)
         with _naming_options(spec):
             submitted = self._jobs.submit(_document_of(spec))
         return SubmittedJob(self._jobs, submitted, spec)

@@ -9,7 +9,7 @@ from hostcore.runs.result import RunResult
 from hostcore.secrets.scrub import scrub
 from hostcore.supervisor.submit import submit
 from hostcore_hookspecs.errors import HostcoreError, TransientError
-from hostcore_service.planning import launcher_for, plan_of
+from hostcore_service.planning import launcher_for, plan_stored_job
 from hostcore_service.recovery import record_of
 from hostcore_service.settings import Settings
 from hostcore_service.store.job import StoredJob
@@ -25,7 +25,7 @@ def launch(job: StoredJob, settings: Settings, discovered: Discovered) -> Stored
     """
     lines: list[str] = []
     done = submit(
-        plan_of(job, settings, discovered),
+        plan_stored_job(job, settings, discovered),
         total_steps=0,
         tell=lines.append,
         name=_engine_name(job),

@@ -21,7 +21,7 @@ from hostcore.supervisor.writable import RunUnwritable
 from hostcore_hookspecs.errors import FatalError
 from hostcore_hookspecs.launcher import LaunchHandle, LaunchStatus
 from hostcore_service.dispatch.launching import ended_as
-from hostcore_service.planning import directory_of, launcher_for, plan_of
+from hostcore_service.planning import directory_of, launcher_for, plan_stored_job
 from hostcore_service.settings import Settings
 from hostcore_service.store.job import StoredJob
 from hostcore_service.store.uses import kept
@@ -50,7 +50,7 @@ def look(job: StoredJob, settings: Settings, discovered: Discovered) -> StoredJo
     if job.cancel_ms is not None and status.status in ALIVE:
         _cancel(job, job.handle, launcher, settings, status)
     if not launcher.sees_run_dir:
-        plan = plan_of(job, settings, discovered)
+        plan = plan_stored_job(job, settings, discovered)
         over = status.status not in ALIVE
         before = _size(plan.directory.events)
         is_all_here = refresh(plan.spec, plan.directory, at_once=over)

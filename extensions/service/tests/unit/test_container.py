@@ -13,7 +13,7 @@ import pytest
 
 from hostcore.errors import all_errors
 from hostcore_hookspecs import HostcoreError
-from hostcore_service.container import Described, described_job, forget_machines, plan_from, torchrun
+from hostcore_service.container import Described, described_job, forget_machines, plan_described_job, torchrun
 
 #: The example of the specification, as the original service put it into a pod.
 ENVIRONMENT = {
@@ -170,7 +170,7 @@ def _plan(
     described: Described, environment: dict[str, str], *, takes: bool = True, world_size: int | None = None
 ) -> Any:
     trainers: Any = _Told(takes)
-    return plan_from(described, environment, world_size=world_size, trainers=trainers)
+    return plan_described_job(described, environment, world_size=world_size, trainers=trainers)
 
 
 def test_on_one_machine_there_is_a_rank_for_each_gpu_unless_the_job_says_otherwise(tmp_path: Path) -> None:

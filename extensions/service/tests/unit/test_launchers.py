@@ -11,7 +11,7 @@ from hostcore.plugins.installed import Discovered
 from hostcore.supervisor.opening import RunConflict
 from hostcore_service.guard.refusal import NotAllowed
 from hostcore_service.launchers import warn_of_shared_database
-from hostcore_service.planning import launcher_for, plan_of
+from hostcore_service.planning import launcher_for, plan_stored_job
 from hostcore_service.settings import Settings
 
 Serve = Callable[..., Settings]
@@ -23,14 +23,14 @@ def test_a_row_chooses_a_launcher_and_nothing_of_its_settings(
     settings = service_here(launchers={"flaky": {"times": 2}})
     job = a_job(launcher="flaky", settings={"times": 7, "kubeconfig": "/of/somebody/else"})
 
-    assert plan_of(job, settings, installed).spec.launcher.settings == {"times": 2}
+    assert plan_stored_job(job, settings, installed).spec.launcher.settings == {"times": 2}
 
 
 def test_a_launcher_that_is_not_the_operators_any_more_is_refused(
     service_here: Serve, installed: Discovered, a_job: Callable[..., Any]
 ) -> None:
     settings = service_here(launchers={})
-    for ask in (launcher_for, plan_of):
+    for ask in (launcher_for, plan_stored_job):
         with pytest.raises(Exception, match="'flaky' is not one of this service's: instant") as caught:
             ask(a_job(launcher="flaky"), settings, installed)
         assert [type(one) for one in caught.value.errors] == [NotAllowed]
@@ -43,10 +43,10 @@ def test_nothing_is_launched_whose_run_directory_leads_elsewhere(
     settings = service_here()
     directory = settings.runs / "a"
     directory.mkdir(parents=True)
-    plan_of(a_job(), settings, installed)
+    plan_stored_job(a_job(), settings, installed)
     (directory / "config").symlink_to(settings.runs)
     with pytest.raises(RunConflict, match="a link in place of the folder config"):
-        plan_of(a_job(), settings, installed)
+        plan_stored_job(a_job(), settings, installed)
 
 
 @pytest.mark.parametrize(

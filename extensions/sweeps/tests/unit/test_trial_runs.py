@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hostcore.cli.folder_runs import FolderRuns
+from hostcore.cli.folder_client import FolderClient
 from hostcore.runs.summary import UnknownRun
 from hostcore.supervisor.writable import RunUnwritable
 from hostcore_sweeps.folder import SweepFolder, TrialPlace
@@ -80,7 +80,7 @@ def test_a_run_that_is_taken_back_while_it_is_looked_at_is_absent(
         def is_over(self) -> bool:
             raise UnknownRun("there is no run 'walk-0000'")
 
-    client: Any = FolderRuns(tmp_path / "runs")
+    client: Any = FolderClient(tmp_path / "runs")
     runs = TrialRuns(sweep, client, starts, runs=tmp_path / "runs")
     assert runs.state(0) == "absent"
     monkeypatch.setattr(client, "find", lambda _: TakenBack())

@@ -75,7 +75,9 @@ def every_hook(subject: Subject) -> None:
     """
     called = _called(subject)
     missed = [
-        hook for hook in subject.component().hooks if hook in subject.kind.hooks and hook not in (*called, *_ELSEWHERE)
+        hook
+        for hook in subject.component().hook_names
+        if hook in subject.kind.hooks and hook not in (*called, *_ELSEWHERE)
     ]
     if missed:
         raise ConformanceError(

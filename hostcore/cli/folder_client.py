@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from hostcore.supervisor.plan import RunPlan
 
 
-class FolderRuns(RunClient):
+class FolderClient(RunClient):
     """The client of a folder.
 
     :param runs: Of all runs; absolute.
@@ -84,7 +84,7 @@ class FolderRuns(RunClient):
     def validate(self, job: Path, options: "JobOptions") -> CheckedJob:
         """Check a job file for a run in the folder."""
         from hostcore.cli.output import tell_aside
-        from hostcore.cli.planning import plan_of
+        from hostcore.cli.planning import plan_job
         from hostcore.job.names import is_builtin
         from hostcore.supervisor.authorizing import authorize_here
         from hostcore.supervisor.check import check_job
@@ -93,7 +93,7 @@ class FolderRuns(RunClient):
         from hostcore.supervisor.remote.bringing import examine_surroundings
         from hostcore.supervisor.submit import dry_run, require_no_engine
 
-        plan = plan_of(job, options, runs=self._runs)
+        plan = plan_job(job, options, runs=self._runs)
         require_no_engine(plan)
         authorize_here(plan)
         plan = examine_surroundings(plan, tell_aside)
