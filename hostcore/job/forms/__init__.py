@@ -2,20 +2,22 @@
 
 The walk of a key, ``seed: Annotated[int, Ge(0)] = key("Seeds …", default=0)`` in :class:`~hostcore.job.spec.JobSpec`:
 
-1. ``object_form(JobSpec)`` reads the annotations of the class, and makes a :class:`Key` of each.
-2. ``form_of(Annotated[int, Ge(0)])`` takes off the bounds, and picks a class below: ``Scalar(type=int, …)``.
-3. The form of the key answers, with the bounds added by its base class, :class:`~hostcore.job.forms.form.Form`:
+1. ``structure(JobSpec, job)``, called by ``load_job``, and ``json_schema(JobSpec)``, called by ``job_schema``, take the
+   form of the class: ``object_form(JobSpec)``, an :class:`Object` with a :class:`Key` for each annotation.
+2. The form of the key is ``form_of(Annotated[int, Ge(0)])`` (``annotations``): it takes off the bounds, and picks a
+   class below: ``Scalar(type=int, bounds=(Ge(0),))``.
+3. The form answers. Its class has a method for each question, and :class:`~hostcore.job.forms.form.Form` adds the
+   bounds (``hostcore.job.bounds``):
 
-   ===================== ========================= ==========================================================
-   question              call                      answer
-   ===================== ========================= ==========================================================
-   type                  ``structure(value, …)``   ``Scalar._read``: 7, or a ``Mismatch`` with a JSON pointer
-   error message         ``words()``               ``Scalar._noun``: "an integer of at least 0"
-   schema                ``schema(definitions)``   ``Scalar._schema``: {"type": "integer", "minimum": 0}
-   ===================== ========================= ==========================================================
+   =============== ================ ============ ==================================================================
+   question        of the class     with bounds  answer
+   =============== ================ ============ ==================================================================
+   type            ``_read``        structure    7; else a ``Mismatch``, whose pointer is completed by the ``Object``
+   error message   ``_noun``        words        "an integer" + "of at least 0"; ``Mismatch``: "expected …, found …"
+   schema          ``_schema``      schema       {"type": "integer"} + {"minimum": 0}; ``Key`` adds meaning, default
+   =============== ================ ============ ==================================================================
 
-:func:`structure` and :func:`json_schema` do it for all keys of a class: a job, or a plugin's ``Settings``. Both modules
-to read are ``form`` and the one of the class:
+The classes, for the keys of a job as for those of a plugin's ``Settings``:
 
     ===================================== ============== =========================================
     annotation                            class          module
