@@ -292,7 +292,7 @@ def uploaded(folder: Path, checkpoints: int) -> None:
 def listed_in_store(folder: Path, _: int) -> None:
     """What a run asks that is to go on from a mirror."""
     from hostcore.supervisor.remote.mirror import Mirror
-    from hostcore.supervisor.remote.store import Location
+    from hostcore_builtin_plugins.stores.location import Location
 
     Mirror(Location.of((folder / "runs" / "growth").as_uri())).steps()
 

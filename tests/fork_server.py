@@ -82,7 +82,7 @@ PRELOADED = (
     "hostcore_builtin_plugins.sources.shards",
     "hostcore_builtin_plugins.terminal",
     "hostcore_builtin_plugins.uploaders.fsspec",
-    "hostcore_builtin_plugins.uploaders.store_folder",
+    "hostcore_builtin_plugins.stores.folder",
     "hostcore_conformance.checks",
     "hostcore_conformance.cli.check",
     "hostcore_conformance.process.child",

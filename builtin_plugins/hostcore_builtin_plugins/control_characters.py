@@ -30,7 +30,7 @@ def _escape(found: re.Match[str]) -> str:
 
 
 class OutputFilter:
-    """What a program printed, piece by piece, for people: it keeps its colours and progress bars, and no more.
+    """Output of a program, piece by piece, for people: it keeps its colours and progress bars, and no more.
 
     On a terminal, SGR sequences and carriage returns pass; colours end with their line. Elsewhere colours are left out,
     and a carriage return begins a new line. All other control characters are escaped.
@@ -44,14 +44,14 @@ class OutputFilter:
         self._colored = False
 
     def feed(self, piece: str) -> str:
-        """What can be shown now; an escape sequence that may go on waits for the next piece."""
+        """Return the text to show now; an escape sequence that may continue waits for the next piece."""
         text = self._held + piece
         unfinished = _UNFINISHED.search(text)
         self._held = unfinished[0] if unfinished else ""
         return _IN_OUTPUT.sub(self._shown, text[: len(text) - len(self._held)])
 
     def finish(self) -> str:
-        """What was held back, at the end of the output, and the end of its colours."""
+        """Return the text that was held back, at the end of the output, and the end of its colours."""
         text, self._held = self._held, ""
         return _IN_OUTPUT.sub(self._shown, text) + self._end_of_colors()
 

@@ -24,7 +24,7 @@ class JobIndexReporter:
 
     @attrs.frozen(kw_only=True)
     class Settings:
-        """Where it writes, and what it cannot know."""
+        """The file, and facts that no event has."""
 
         path: Path | None = attrs.field(
             default=None,

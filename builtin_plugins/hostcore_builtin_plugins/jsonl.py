@@ -20,7 +20,7 @@ class JsonlReporter:
 
     @attrs.frozen(kw_only=True)
     class Settings:
-        """Where it writes, and what."""
+        """The file, and its content."""
 
         path: Path = attrs.field(metadata={"help": "The file to append to; made, with its folder, if it is not there."})
         format: Literal["hostcore", "trn"] = attrs.field(
@@ -84,5 +84,5 @@ class JsonlReporter:
 
 
 def _is_of(line: Mapping[str, Any], run_id: str) -> bool:
-    """Whether a line is an event of a run, in either format."""
+    """Return True if a line is an event of a run, in either format."""
     return line.get("run_id", line.get("job_id")) == run_id and isinstance(line.get("seq"), int)

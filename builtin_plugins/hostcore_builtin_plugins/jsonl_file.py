@@ -59,7 +59,7 @@ class JsonlFile:
 
     @property
     def is_open(self) -> bool:
-        """Whether it is open."""
+        """True while it is open."""
         return self._fd is not None
 
     def last(self, is_wanted: Callable[[Mapping[str, Any]], bool]) -> Mapping[str, Any] | None:

@@ -1,4 +1,4 @@
-"""What happens to a run, in words: the text of every event."""
+"""Texts of the events of a run."""
 
 import json
 from collections.abc import Collection, Iterator, Mapping
@@ -36,7 +36,7 @@ _MOST_DEBUG: Final = 500
 
 
 def message_of(event: Event, *, best: Collection[str] = ()) -> str | None:  # noqa: PLR0912 - one for each event
-    """What people should read about an event; None for one that only moves the progress on.
+    """Return the text of an event for people; None for an event that only moves the progress on.
 
     :param best: The metrics of a validation that are to be marked as the best so far.
     """
@@ -81,7 +81,7 @@ def message_of(event: Event, *, best: Collection[str] = ()) -> str | None:  # no
 
 
 def text_of(event: Event) -> str:
-    """What a list of events says of an event, without its name, step and time. May be empty."""
+    """Return the text of an event in a list, without its name, step and time. May be empty."""
     match event.payload:
         case RunSubmitted():
             return ", ".join(_submitted(event.attempt, event.payload))

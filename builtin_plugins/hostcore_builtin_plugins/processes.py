@@ -50,7 +50,7 @@ def proc_stat(pid: int) -> tuple[str, int]:
 
 
 def identity(pid: int) -> dict[str, Any]:
-    """What tells a process apart from all others, of all machines: plain JSON."""
+    """Return the identity of a process among those of all machines: plain JSON."""
     process = look(pid)
     started = process.started if process else ""
     return {"host": socket.gethostname(), "pid": pid, "started": started, "pid_namespace": pid_namespace()}
@@ -117,7 +117,7 @@ def seconds_since_change(path: Path) -> float:
 
 
 def runs_here(identified: Mapping[str, Any]) -> bool:
-    """Whether a process of this machine runs. A zombie does not."""
+    """Return True if a process of this machine runs. A zombie does not."""
     process = look(identified["pid"])
     return process is not None and process.started == identified["started"] and not process.is_zombie
 

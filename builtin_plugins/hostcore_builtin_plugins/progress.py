@@ -1,4 +1,4 @@
-"""How far a run is, as far as its events tell."""
+"""Progress of a run, by its events."""
 
 import math
 from collections import deque
@@ -14,7 +14,7 @@ _WINDOW = 50
 
 @attrs.define(kw_only=True, eq=False)
 class RunProgress:
-    """Where an attempt stands. Rates come from the events' own times, so that a replay shows what the run showed."""
+    """Progress of an attempt. Rates come from the events' own times, so that a replay shows what the run showed."""
 
     #: Finished steps.
     step: int = 0
@@ -67,7 +67,7 @@ class RunProgress:
         return max(0, self.total - self.step) * (end_ms - begin_ms) / (end_step - begin_step) / 1000
 
     def parts(self) -> dict[str, str]:
-        """What is known, in words: ``step``, ``metric``, ``validated``, ``rate``, ``eta``, ``nonfinite``."""
+        """Return the known facts as texts: ``step``, ``metric``, ``validated``, ``rate``, ``eta``, ``nonfinite``."""
         parts = {"step": f"step {self.step}/{self.total}" if self.total else f"step {self.step}"}
         if self.metric:
             parts["metric"] = f"{self.metric[0]} {format_value(self.metric[1])}"

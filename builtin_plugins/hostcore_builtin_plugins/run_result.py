@@ -1,4 +1,4 @@
-"""What a run leaves in its directory, as launchers read it: how it ended, and what was printed."""
+"""Result and output of a run in its directory, as launchers read them."""
 
 import codecs
 import os
@@ -18,7 +18,7 @@ _MOST_BYTES = 64 << 20
 
 
 def earlier_result(run_dir: str, launch_id: str = "") -> int | None:
-    """What to tell the result of a launch by from the one that was there before; None if there was none.
+    """Return the mark of the present result, to know that of a launch by; None if there is none.
 
     To be asked before anything is started, and kept in the handle for :func:`result_of`.
 
@@ -42,7 +42,7 @@ def earlier_result(run_dir: str, launch_id: str = "") -> int | None:
 
 
 def result_of(run_dir: str, earlier: int | None) -> LaunchStatus | None:
-    """How a launch ended, as its supervisor says it; None if it has not said so (yet).
+    """Return the end of a launch, as its supervisor has recorded it; None if it has not (yet).
 
     A run that was resumed, or that its engine has started again under the same handle, has the result of its earlier
     attempt until it has one of its own: that is none. One that cannot be read is ``lost``.

@@ -39,7 +39,7 @@ class TerminalReporter:
 
     @attrs.frozen(kw_only=True)
     class Settings:
-        """How it reports."""
+        """Output of the reporter."""
 
         every_seconds: Annotated[float, Ge(0)] = attrs.field(
             default=5.0, metadata={"help": "Where there is no terminal: the time from one line to the next."}

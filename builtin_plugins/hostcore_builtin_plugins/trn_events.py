@@ -38,7 +38,7 @@ def timestamp(time_ms: int) -> str:
 
 @attrs.frozen(kw_only=True)
 class Submission:
-    """How a job was submitted, as ``trn`` tells it."""
+    """A job's submission, in the words of ``trn``."""
 
     config_path: str
     weights: str | None
@@ -47,7 +47,7 @@ class Submission:
 
     @classmethod
     def of(cls, ctx: ReporterContext, *, config_path: Path | None = None, profile: str | None = None) -> "Submission":
-        """What is known of a run.
+        """Return the submission of a run.
 
         :param config_path: The job file; without it, the job as the run directory has it.
         """

@@ -242,14 +242,12 @@ def _recorded_lock(spec: JobSpec, directory: RunDirectory) -> str | None:
     if is_new or spec.checkpoint_base_uri is None or directory.record.exists():
         return None
     from hostcore.supervisor.remote.mirror import mirror_of
-    from hostcore.supervisor.remote.store import StoreError
+    from hostcore_builtin_plugins.stores.errors import Unreachable
 
     try:
         mirror = mirror_of(spec)
         return mirror.lock() if mirror is not None else None
-    except StoreError as error:
-        if not error.is_outage:
-            raise
+    except Unreachable:
         return None  # adopting the run reports the outage
 
 

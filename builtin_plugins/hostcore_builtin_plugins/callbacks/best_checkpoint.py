@@ -15,7 +15,7 @@ class BestCheckpoint:
 
     @attrs.frozen(kw_only=True)
     class Settings:
-        """What is watched."""
+        """The watched metric."""
 
         monitor: str = attrs.field(
             default="val/loss",
@@ -81,7 +81,7 @@ class BestCheckpoint:
             ctx.request_best(Best(metric=self._monitor.name, value=value, step=run_state.step))
 
     def callback_state(self) -> dict[str, Any]:
-        """What a resume brings back."""
+        """Return the state for a resume."""
         return {"best": self._best, "seen": self._seen, "judged_step": self._judged_step}
 
     def load_callback_state(self, payload: Mapping[str, Any]) -> None:

@@ -110,7 +110,7 @@ class CsvMetrics:
             self._files[split].append([(run_state.step, metrics)])
 
     def callback_state(self) -> dict[str, Any]:
-        """What a resume brings back: which metrics are whose."""
+        """Return the state for a resume: the owner of each metric."""
         return {split: list(names) for split, names in self._evaluated.items()}
 
     def load_callback_state(self, payload: Mapping[str, Any]) -> None:

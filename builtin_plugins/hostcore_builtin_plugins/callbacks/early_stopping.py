@@ -23,7 +23,7 @@ class EarlyStopping:
 
     @attrs.frozen(kw_only=True)
     class Settings:
-        """What is watched, and for how long it may get no better."""
+        """The watched metric, and the patience."""
 
         monitor: str = attrs.field(
             default="val/loss",
@@ -142,7 +142,7 @@ class EarlyStopping:
         ctx.request_restore(step, f"{self._monitor.name} was best there: {self._best:.6g}")
 
     def callback_state(self) -> dict[str, Any]:
-        """What a resume brings back."""
+        """Return the state for a resume."""
         return {
             "best": self._best,
             "best_step": self._best_step,

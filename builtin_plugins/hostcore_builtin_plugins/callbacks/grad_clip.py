@@ -118,7 +118,7 @@ class GradClip:
 
 
 def clip_to_norm(parameters: "list[torch.Tensor]", max_norm: float, norm_type: float) -> "torch.Tensor":
-    """What ``torch.nn.utils.clip_grad_norm_`` does, bit for bit; in fewer calls where all gradients are of one kind.
+    """Clip as ``torch.nn.utils.clip_grad_norm_`` does, bit for bit; in fewer calls where all gradients are of one kind.
 
     :param parameters: With gradients.
     :return: The norm before clipping, unread.

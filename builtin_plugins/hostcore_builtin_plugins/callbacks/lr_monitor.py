@@ -18,7 +18,7 @@ class LrMonitor:
 
     @attrs.frozen(kw_only=True)
     class Settings:
-        """What else is recorded."""
+        """Further metrics to record."""
 
         momentum: bool = attrs.field(
             default=False, metadata={"help": "Also record `train/momentum`: the momentum, or the first of the betas."}

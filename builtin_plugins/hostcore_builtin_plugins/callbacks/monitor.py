@@ -1,4 +1,4 @@
-"""What a callback watches: one metric, where it comes from, and which way is better."""
+"""The metric that a callback watches, its origin, and the better direction."""
 
 import difflib
 import math
@@ -107,7 +107,7 @@ class Monitor:
         return sum(values) / len(values) if values else None
 
     def better(self, value: float, than: float | None, *, by: float = 0.0) -> bool:
-        """Whether a value is strictly better than another, by more than a margin. Only a finite number is ever better.
+        """Return True if a value is better than another by more than a margin. Only a finite number is ever better.
 
         :param than: None: any finite number is better.
         """

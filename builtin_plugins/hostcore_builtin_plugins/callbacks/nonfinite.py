@@ -1,4 +1,4 @@
-"""What was seen of a step, unread, and how it is found not to be finite."""
+"""Values of a step, unread, and the search for a value that is not finite."""
 
 import math
 from collections import defaultdict
@@ -18,7 +18,7 @@ GRADIENTS: Final = "the largest element of the gradients"
 
 @attrs.frozen(kw_only=True)
 class Seen:
-    """What was seen of one step. Tensors are not read before they have to be: that would synchronise a GPU."""
+    """Values of one step. Tensors are not read before they have to be: that would synchronise a GPU."""
 
     step: int
     #: Numbers and tensors with one element, by what they are called in messages.
@@ -64,7 +64,7 @@ def numbers_of(values: Sequence[Any]) -> list[float]:
 
 
 def _is_on_accelerator(value: Any) -> bool:
-    """Whether it is a plain tensor of one: a ``DTensor`` is read on its own."""
+    """Return True for a plain tensor of one value: a ``DTensor`` is read on its own."""
     import torch
 
     return type(value) is torch.Tensor and value.device.type != "cpu"

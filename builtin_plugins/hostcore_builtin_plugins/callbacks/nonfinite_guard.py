@@ -39,7 +39,7 @@ class NonfiniteGuard:
 
     @attrs.frozen(kw_only=True)
     class Settings:
-        """What is watched, and what is done."""
+        """The watched values, and the action."""
 
         action: Literal["stop", "skip", "roll-back"] = attrs.field(
             default="stop",
@@ -151,7 +151,7 @@ class NonfiniteGuard:
         self._check(ctx)
 
     def callback_state(self) -> dict[str, Any]:
-        """What was counted."""
+        """Return the counts."""
         return {
             "skipped": self._skipped,
             "in_a_row": self._in_a_row,
@@ -238,7 +238,7 @@ class NonfiniteGuard:
         ctx.request_restore(there[-1], reason)
 
     def _failure(self, finding: Finding | None, seen: list[Seen], ctx: StepContext, more: str = "") -> NotFinite:
-        """What ends the run. A collective: every rank names all ranks concerned, since one of them will be shown."""
+        """Return the error that ends the run. A collective: each rank names all, since one of them is shown."""
         where = ""
         if ctx.world_size > 1:
             ranks = [rank for rank in range(ctx.world_size) if ctx.any_rank(finding is not None and rank == ctx.rank)]

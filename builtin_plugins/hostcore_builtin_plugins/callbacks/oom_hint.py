@@ -64,12 +64,12 @@ class OomHint:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error, or what caused it, says that memory ran out: a device's or the machine's."""
+    """Return True if an error, or its cause, means that memory ran out: a device's or the machine's."""
     return any(_says_so(one) for one in _chain(error))
 
 
 def _advice(device: str, job: Job) -> Iterator[str]:
-    """What may help, the cheapest first.
+    """Yield the remedies, the cheapest first.
 
     :param device: Whose memory ran out.
     """
@@ -88,7 +88,7 @@ def _advice(device: str, job: Job) -> Iterator[str]:
 
 
 def _is_the_machines(error: BaseException) -> bool:
-    """Whether it is the machine's memory that ran out, not that of an accelerator."""
+    """Return True if the machine's memory ran out, not that of an accelerator."""
     return any(isinstance(one, MemoryError) or "cpuallocator" in str(one).lower() for one in _chain(error))
 
 
@@ -110,7 +110,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def describe_memory(device: str) -> str:
-    """What is in use now, was at most, and is there.
+    """Return the memory in use now, at most, and in all.
 
     :param device: Such as ``cuda:0``; of one that has no memory of its own, the process's is told.
     """

@@ -1,4 +1,4 @@
-"""What runs before every update of the trainer's optimizer."""
+"""Hook before every update of the trainer's optimizer."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any

@@ -137,7 +137,7 @@ class Profiler:
 
 
 def _activities(device: str) -> "list[ProfilerActivity]":
-    """What is traced: the CPU, and the device if the profiler knows it."""
+    """Return the traced activities: the CPU, and the device if the profiler knows it."""
     import torch
 
     known = torch.profiler.supported_activities()  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""How a callback adds metrics to those of a step: around ``train_step``, and only where the host records them."""
+"""Metrics that a callback adds to a step: around ``train_step``, and only where the host records them."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -15,7 +15,7 @@ RECORDED_AS: Final[Mapping[str, str]] = MappingProxyType(
 
 
 def is_recorded(ctx: StepContext) -> bool:
-    """Whether the host records the metrics of the step that is being made, unless the trainer asks it not to.
+    """Return True if the host records the metrics of the present step, unless the trainer asks it not to.
 
     To be asked around ``train_step``: before the step is counted.
     """

@@ -48,7 +48,7 @@ class CudaClock:
         self._device = device
 
     def mark(self) -> Any:
-        """When the stream has come to this place."""
+        """Return the time at which the stream has come to this place."""
         event = self._cuda.Event(enable_timing=True)
         event.record(self._cuda.current_stream(self._device))
         return event
@@ -68,7 +68,7 @@ class Throughput:
 
     @attrs.frozen(kw_only=True)
     class Settings:
-        """What is counted."""
+        """The counted units."""
 
         unit: str = attrs.field(
             default="samples",

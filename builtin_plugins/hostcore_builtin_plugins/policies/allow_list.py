@@ -92,7 +92,7 @@ class AllowList:
         )
 
     def _not_listed(self, plan: Plan) -> Iterator[tuple[str, Sequence[str]]]:
-        """What is named, and the patterns that it matches none of."""
+        """Yield each name that matches none of the patterns, and the patterns."""
         chosen, job = self._settings, plan.job
         if chosen.trainers is not None:
             trainers = [_canonical(one) for one in chosen.trainers]

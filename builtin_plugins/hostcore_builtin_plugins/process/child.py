@@ -108,7 +108,7 @@ class _Lines:
         return self._pipe.fileno()
 
     def is_one_here(self) -> bool:
-        """Whether the next line needs no waiting."""
+        """Return True if the next line needs no waiting."""
         return b"\n" in self._received
 
     def next(self, due: float | None) -> bytes:
@@ -271,7 +271,7 @@ class Child:
             self._raise_what_it_said("prepare_batch")
 
     def begins_stream(self, schema: pa.Schema) -> bool:
-        """Whether a batch with this schema begins another stream: all batches of one have one schema."""
+        """Return True if a batch with this schema begins another stream: all batches of a stream have one schema."""
         return self._schema is None or not schema.equals(self._schema, check_metadata=True)
 
     def end(self) -> None:
@@ -292,7 +292,7 @@ class Child:
         self._listener.join(_END_SECONDS)
 
     def _ends(self) -> bool:
-        """Whether it ends in the time that it has for that."""
+        """Wait for the end; return False if it takes too long."""
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(_END_SECONDS)
         return self._process.returncode is not None

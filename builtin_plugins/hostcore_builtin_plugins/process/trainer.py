@@ -25,7 +25,7 @@ _NOT_FINITE: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.
 
 @attrs.frozen(kw_only=True)
 class Hyperparams:
-    """How the child is started, and what it is told."""
+    """The child's command, and the parameters for it."""
 
     command: Annotated[tuple[str, ...], MinLen(1)] = attrs.field(
         metadata={"help": "The program and its arguments. A relative path begins at `cwd`."}
@@ -166,7 +166,7 @@ class ProcessTrainer:
             )
 
     def _notified(self, method: str, params: Mapping[str, Any]) -> None:
-        """What the child may say between an answer and the next."""
+        """Handle a notification of the child."""
         text = params.get("message" if method == "warn" else "reason")
         if method not in ("warn", "request_stop") or not isinstance(text, str):
             raise ChildFailed(f"the program sent a notification that {PROTOCOL} does not have: {method!r}")
@@ -177,7 +177,7 @@ class ProcessTrainer:
 
 
 def _run(ctx: StepContext, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """What a child is told of the run before anything else."""
+    """Return the first message to a child: the description of the run."""
     job = ctx.job
     return {
         "settings": settings,

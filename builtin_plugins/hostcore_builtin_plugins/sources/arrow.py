@@ -21,7 +21,7 @@ from hostcore_builtin_plugins.sources.file_dataset import (
     not_of_format,
     one_line,
 )
-from hostcore_builtin_plugins.sources.stores import DataFile
+from hostcore_builtin_plugins.sources.files import DataFile
 from hostcore_hookspecs import DataContext, InvalidData, InvalidSettings
 
 ARROW_SUFFIXES = (".arrow", ".arrows", ".feather", ".ipc")
@@ -36,7 +36,7 @@ class ArrowSource:
 
     @attrs.frozen(kw_only=True)
     class Settings:
-        """What a job says about the files."""
+        """The files, and the way to read them."""
 
         paths: tuple[str, ...] | str = attrs.field(
             metadata={

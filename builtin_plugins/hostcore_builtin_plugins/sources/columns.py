@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.types as kinds
 
+from hostcore_builtin_plugins.sources.files import DataFile
 from hostcore_builtin_plugins.sources.layouts import plain_type
-from hostcore_builtin_plugins.sources.stores import DataFile
 from hostcore_hookspecs import InvalidData
 
 
@@ -124,7 +124,7 @@ def _require_gatherable(field: pa.Field, owner: str, pointer: str, file: str | N
 
 
 def closest_column(name: str, names: Sequence[str]) -> str:
-    """What to do about a column that is not there: those that are."""
+    """Return the hint about a missing column: the existing ones."""
     listed = ", ".join(names[:40]) + (", …" if len(names) > 40 else "")
     close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     return (f"did you mean {' or '.join(map(repr, close))}? " if close else "") + f"its columns are: {listed}"

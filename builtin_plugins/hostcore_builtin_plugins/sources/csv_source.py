@@ -36,7 +36,7 @@ CSV_SUFFIXES = (".csv", *(f".csv{ending}" for ending in CODECS))
 
 @attrs.frozen(kw_only=True)
 class CsvLayout:
-    """How CSV files are written."""
+    """Layout of CSV files."""
 
     delimiter: str = attrs.field(default=",", metadata={"help": "What stands between fields: one ASCII character."})
     quote: str = attrs.field(
@@ -135,7 +135,7 @@ class CsvReader:
         )
 
     def _trouble(self, text: bytes, ends: Offsets, error: pa.ArrowInvalid) -> TextTrouble:
-        """What is wrong with the first row that cannot be read."""
+        """Return the error about the first row that cannot be read."""
 
         def fails(end: int) -> bool:
             try:
@@ -194,7 +194,7 @@ class CsvSource:
 
     @attrs.frozen(kw_only=True)
     class Settings(CsvLayout):
-        """What a job says about the files."""
+        """The files, and the way to read them."""
 
         paths: tuple[str, ...] | str = attrs.field(
             metadata={

@@ -10,16 +10,11 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 import attrs
-import fsspec
+from fsspec.implementations.local import LocalFileSystem
 
-from hostcore_builtin_plugins.sources.stores import (
-    DataFile,
-    FileTree,
-    LocalFileTree,
-    RemoteFileTree,
-    data_errors,
-    is_hidden,
-)
+from hostcore_builtin_plugins.sources.files import DataFile, FileTree, LocalFileTree, RemoteFileTree, is_hidden
+from hostcore_builtin_plugins.stores.errors import data_errors
+from hostcore_builtin_plugins.stores.location import Location
 from hostcore_hookspecs import InvalidData
 
 #: Looking for a remote file is waiting.
@@ -56,7 +51,7 @@ def find_files(
     :param suffixes: Such as ``(".parquet",)``.
     :param storage_options: For the file systems of URIs.
     :param pointer: Where the job names the paths.
-    :raises InvalidData: If an entry names nothing, or one file has two names.
+    :raises InvalidData: An entry names nothing, or one file has two names.
     """
     entries = {pointer: paths} if isinstance(paths, str) else {f"{pointer}/{i}": path for i, path in enumerate(paths)}
     found: dict[Hashable, DataFile] = {}
@@ -77,7 +72,7 @@ def find_file(path: str, *, storage_options: Mapping[str, Any], pointer: str) ->
     :param path: Absolute, or a URI for fsspec.
     :param storage_options: For the file system of a URI.
     :param pointer: Where the job names it.
-    :raises InvalidData: If there is no such file.
+    :raises InvalidData: There is no such file.
     """
     entry = _entry(path, pointer, storage_options)
     with data_errors(path, pointer):
@@ -95,9 +90,9 @@ def find_below(file: DataFile, names: Sequence[str], *, pointer: str) -> tuple[D
     :param file: The other one.
     :param names: Paths that start at the folder of that file.
     :param pointer: Where the job names the other one.
-    :raises InvalidData: If one of them is not there.
+    :raises InvalidData: One of them is not there.
     """
-    tree = LocalFileTree() if file.filesystem is None else RemoteFileTree(file.filesystem)
+    tree = file.tree()
     folder = file.path.rpartition("/")[0]
 
     def find(name: str) -> DataFile:
@@ -144,22 +139,12 @@ def _entry(text: str, pointer: str, storage_options: Mapping[str, Any]) -> _Entr
         raise InvalidData("a path with a null character in it", pointer=pointer)
     if "://" not in text:  # ``::`` alone may be part of a name
         return _Entry(text=text, pointer=pointer, tree=LocalFileTree(), path=text)
-    try:
-        with data_errors(text, pointer):  # some connect at once
-            filesystem, path = fsspec.core.url_to_fs(text, **storage_options)
-    except ImportError as error:
-        hint = f"{error}, in the environment that hostcore runs in"
-        raise InvalidData(f"{text} needs a package that is not installed", pointer=pointer, hint=hint) from error
-    except ValueError as error:
-        protocol = text.partition("://")[0]
-        close = difflib.get_close_matches(protocol, fsspec.available_protocols(), n=1)
-        hint = f"did you mean {close[0]}://?" if close else "fsspec.available_protocols() lists those that fsspec knows"
-        raise InvalidData(f"{text}: {error}", pointer=pointer, hint=hint) from error
-    except TypeError as error:
-        hint = "they are arguments of fsspec's file system for this protocol"
-        raise InvalidData(f"storage_options do not fit {text}: {error}", pointer=pointer, hint=hint) from error
-    local = isinstance(filesystem, fsspec.get_filesystem_class("file"))
-    return _Entry(text=text, pointer=pointer, tree=LocalFileTree() if local else RemoteFileTree(filesystem), path=path)
+    with data_errors(text, pointer):
+        place = Location.of(text, storage_options, pointer=pointer)
+    is_local = isinstance(place.filesystem, LocalFileSystem)
+    return _Entry(
+        text=text, pointer=pointer, tree=LocalFileTree() if is_local else RemoteFileTree(place), path=place.path
+    )
 
 
 def _search(entry: _Entry, suffixes: tuple[str, ...]) -> Iterator[DataFile]:
@@ -237,7 +222,7 @@ def _has_hidden(path: str, folder: str) -> bool:
 
 
 def _nearby(tree: FileTree, path: str) -> str:
-    """What to do about a path that names nothing: what is there instead."""
+    """Return the hint about a path that names nothing: the names that are there."""
     folder, names = tree.neighbours(path)
     wanted, _, rest = path.rstrip("/").removeprefix(folder).strip("/").partition("/")
     shown = tree.name(folder)

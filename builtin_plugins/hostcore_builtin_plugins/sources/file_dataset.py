@@ -15,8 +15,8 @@ from hostcore_builtin_plugins.sources.columns import (
     require_same_columns,
     with_typed_nulls,
 )
+from hostcore_builtin_plugins.sources.files import DataFile
 from hostcore_builtin_plugins.sources.layouts import plain_batches
-from hostcore_builtin_plugins.sources.stores import DataFile
 from hostcore_hookspecs import DataContext, InvalidData, Shard
 
 #: What columns that are stored as dictionaries or runs may take in a batch, as plain values.
@@ -46,7 +46,7 @@ class FilePart:
 
 @attrs.frozen(kw_only=True)
 class FileIndex:
-    """What a file says about itself."""
+    """Schema and parts of a file."""
 
     schema: pa.Schema
     parts: Sequence[FilePart]
@@ -59,7 +59,7 @@ class FileIndex:
 
 @attrs.frozen(kw_only=True)
 class ShardLocation:
-    """Where a shard is."""
+    """Place of a shard."""
 
     file: DataFile
     #: Counts from 0.
@@ -155,7 +155,7 @@ class FileDataset:
         return self._shards
 
     def rows_by_file(self) -> Mapping[str, int]:
-        """How many rows each file has, by its name; none for a file without rows."""
+        """Return the number of rows of each file, by its name; none for a file without rows."""
         rows: Counter[str] = Counter()
         for shard in self._shards:
             rows[self._places[shard.id].file.name] += shard.num_rows
@@ -194,7 +194,7 @@ class FileDataset:
 
 
 def job_pointer(ctx: DataContext) -> str:
-    """Where the job has the settings of this split, as a JSON pointer."""
+    """Return the JSON pointer to the settings of this split."""
     return "/dataset" if ctx.split == "train" else f"/{ctx.split}"
 
 
@@ -246,7 +246,7 @@ def empty_file(file: DataFile) -> InvalidData:
 
 
 def looks_like(head: bytes) -> str | None:
-    """What a file of another format seems to be, by how it begins, and what to do about it."""
+    """Return the format that a file seems to have, by its first bytes, and the remedy."""
     return next((what for magic, what in _MAGIC.items() if head.startswith(magic)), None)
 
 

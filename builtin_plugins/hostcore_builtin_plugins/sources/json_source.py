@@ -259,7 +259,7 @@ def _path(path: str) -> str:
 
 @attrs.frozen(kw_only=True)
 class JsonLayout:
-    """What JSON files have in them."""
+    """Layout of JSON files."""
 
     types: Mapping[str, str] = attrs.field(
         factory=dict,
@@ -275,7 +275,7 @@ class JsonSource:
 
     @attrs.frozen(kw_only=True)
     class Settings(JsonLayout):
-        """What a job says about the files."""
+        """The files, and the way to read them."""
 
         paths: tuple[str, ...] | str = attrs.field(
             metadata={

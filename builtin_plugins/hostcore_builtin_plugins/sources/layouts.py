@@ -106,7 +106,7 @@ def plain_array(array: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _lists(array: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Where the lists of a column begin and end, counted from 0, and their values; a map's are structs."""
+    """Return the begins and ends of a column's lists, counted from 0, and their values; a map's are structs."""
     kind = array.type
     if kinds.is_list_view(kind) or kinds.is_large_list_view(kind):
         lengths = pc.list_value_length(array).fill_null(0)
@@ -160,7 +160,7 @@ def _plain_bytes(array: pa.Array) -> int:
 
 
 def _value_bytes(values: pa.Array) -> pa.Array:
-    """How many bytes each value takes; for lists and structs, what one takes on average."""
+    """Return the bytes that each value takes; for lists and structs, the average."""
     kind = values.type
     if kinds.is_string_view(kind) or kinds.is_binary_view(kind):
         return pc.add(_view_lengths(values), _OVERHEAD)

@@ -27,7 +27,7 @@ class MockSource:
 
     @attrs.frozen(kw_only=True)
     class Settings:
-        """What a job says about the rows."""
+        """Number and content of the rows."""
 
         num_rows: Annotated[int, Ge(1)] = attrs.field(default=1024, metadata={"help": "Rows, over all shards."})
         num_shards: Annotated[int, Ge(1)] = attrs.field(default=8, metadata={"help": "Shards; they decide the lanes."})

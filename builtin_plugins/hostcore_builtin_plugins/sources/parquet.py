@@ -20,9 +20,9 @@ from hostcore_builtin_plugins.sources.file_dataset import (
     not_of_format,
     one_line,
 )
+from hostcore_builtin_plugins.sources.files import DataFile
 from hostcore_builtin_plugins.sources.row_budget import RowBudget
 from hostcore_builtin_plugins.sources.row_groups import Footer, column_sizes
-from hostcore_builtin_plugins.sources.stores import DataFile
 from hostcore_hookspecs import DataContext, InvalidData, InvalidSettings
 
 PARQUET_SUFFIXES = (".parquet",)
@@ -41,7 +41,7 @@ class ParquetSource:
 
     @attrs.frozen(kw_only=True)
     class Settings:
-        """What a job says about the files."""
+        """The files, and the way to read them."""
 
         parquet_paths: tuple[str, ...] | str = attrs.field(
             metadata={"help": "Files, folders (searched for `*.parquet`), globs and URIs."}
@@ -118,7 +118,7 @@ class ParquetFormat(FileFormat):
                     self._open_groups -= 1
 
     def _open(self, place: ShardLocation, footer: Footer, columns: Sequence[str]) -> pa.NativeFile:
-        if place.file.filesystem is None:
+        if place.file.place is None:
             return place.file.open()
         ranges = footer.byte_ranges(place.index, columns)
         if sum(end - start for start, end in ranges) <= _FETCH_BYTES:

@@ -1,4 +1,4 @@
-"""How many rows of a Parquet row group to decode at once.
+"""Number of rows of a Parquet row group to decode at once.
 
 Decoded rows can be far larger than anything the file says about them: 195 KB of metadata and pages for 400 MB, where a
 dictionary holds one long value for many rows. What is known before they are decoded:
@@ -37,7 +37,7 @@ _GROWTH = 4
 
 @attrs.frozen(kw_only=True)
 class ColumnSize:
-    """What is known of a column of a row group before it is decoded."""
+    """Size of a column of a row group, as known before it is decoded."""
 
     #: What all its values take, decoded; None if that is not known, as for strings in dictionaries.
     num_bytes: float | None
@@ -48,7 +48,7 @@ class ColumnSize:
 
     @property
     def is_unknown(self) -> bool:
-        """Whether nothing at all is known."""
+        """True if nothing at all is known."""
         return self.num_bytes is None and self.longest_row is None
 
 

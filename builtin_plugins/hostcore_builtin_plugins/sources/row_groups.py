@@ -1,4 +1,4 @@
-"""What a Parquet file says about the size of its columns, and what its dictionaries add to that."""
+"""Sizes of the columns of a Parquet file, with those of its dictionaries."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -52,7 +52,7 @@ class Footer:
         return cls(metadata=metadata, schema=schema, leaves=leaves)
 
     def byte_ranges(self, group: int, columns: Sequence[str]) -> list[tuple[int, int]]:
-        """Where the pages of columns of a row group begin and end in the file."""
+        """Return the byte ranges of the pages of some columns of a row group."""
         row_group = self.metadata.row_group(group)
         ranges = []
         for chunk in (row_group.column(leaf.index) for name in columns for leaf in self.leaves[name]):
@@ -64,7 +64,7 @@ class Footer:
 def column_sizes(
     source: pa.NativeFile, footer: Footer, group: int, columns: Sequence[str], longest: dict[str, int]
 ) -> dict[str, ColumnSize]:
-    """What is known of columns of a row group before they are decoded.
+    """Return the sizes of columns of a row group, as known before they are decoded.
 
     :param source: The file. Dictionaries of strings are read from it, if there are any.
     :param longest: The longest string in the dictionary of each leaf of the row group, as far as it is known. What is
@@ -124,7 +124,7 @@ def _leaf_types(kind: pa.DataType) -> Iterator[pa.DataType]:
 
 
 def _width(kind: pa.DataType) -> float | None:
-    """What a value takes in memory, in bytes; None if that differs from value to value."""
+    """Return the bytes that a value takes in memory; None if that differs from value to value."""
     if isinstance(kind, pa.BaseExtensionType):
         return _width(kind.storage_type)
     if kinds.is_fixed_size_list(kind):
@@ -142,12 +142,12 @@ def _width(kind: pa.DataType) -> float | None:
 
 
 def _is_in_dictionary(kind: pa.DataType, chunk: pq.ColumnChunkMetaData) -> bool:
-    """Whether a leaf has strings, and pages that only say where in a dictionary they are."""
+    """Return True if a leaf has strings, and pages of places in a dictionary."""
     return _width(kind) is None and not _DICTIONARIES.isdisjoint(chunk.encodings) and not _is_null(chunk)
 
 
 def _is_null(chunk: pq.ColumnChunkMetaData) -> bool:
-    """Whether there is no value at all."""
+    """Return True if there is no value at all."""
     found = chunk.statistics
     return found is not None and found.has_null_count and found.null_count == chunk.num_values
 

@@ -21,10 +21,11 @@ from hostcore_builtin_plugins.sources.arrow import ARROW_SUFFIXES, ArrowFormat
 from hostcore_builtin_plugins.sources.csv_source import CSV_SUFFIXES, CsvFormat, CsvLayout, check_csv_layout
 from hostcore_builtin_plugins.sources.data_files import find_below, find_file
 from hostcore_builtin_plugins.sources.file_dataset import FileDataset, FileFormat, job_pointer, shortened
+from hostcore_builtin_plugins.sources.files import DataFile
 from hostcore_builtin_plugins.sources.json_source import JSON_SUFFIXES, JsonFormat, JsonLayout, check_json_layout
 from hostcore_builtin_plugins.sources.parquet import PARQUET_SUFFIXES, ParquetFormat
-from hostcore_builtin_plugins.sources.stores import DataFile, data_errors
 from hostcore_builtin_plugins.sources.text_index import IndexCache
+from hostcore_builtin_plugins.stores.errors import data_errors
 from hostcore_hookspecs import DataContext, InvalidData, InvalidSettings
 
 #: An index of a million shards is smaller.
@@ -44,7 +45,7 @@ class _Record:
 
     @property
     def weight(self) -> float:
-        """What shards are ordered by."""
+        """Key of the order of shards."""
         return self.samples if self.importance is None else self.importance
 
 
@@ -53,7 +54,7 @@ class ShardsSource:
 
     @attrs.frozen(kw_only=True)
     class Settings:
-        """What a job says about the index."""
+        """The index, and the way to read its shards."""
 
         index: str = attrs.field(metadata={"help": "The index: a JSON file, or the URI of one."})
         csv: CsvLayout = attrs.field(factory=CsvLayout, metadata={"help": "How the shards in CSV are written."})
@@ -164,7 +165,7 @@ class _Index:
         self._pointer = pointer
 
     def records(self) -> list[Any]:
-        """What stands in ``records``."""
+        """Return the content of ``records``."""
         hint = 'an index is {"records": [{"shard": "a.parquet", "samples": 100, "importance": 1.0}]}'
         try:
             with self._file.open() as source, data_errors(self._file.name, self._pointer):

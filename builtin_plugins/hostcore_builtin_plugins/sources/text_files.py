@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from hostcore_builtin_plugins.sources.columns import closest_column
 from hostcore_builtin_plugins.sources.file_dataset import FileFormat, FileIndex, FilePart, ShardLocation
-from hostcore_builtin_plugins.sources.stores import DataFile
+from hostcore_builtin_plugins.sources.files import DataFile
 from hostcore_builtin_plugins.sources.text_index import IndexCache, Stretch, TextIndex
 from hostcore_builtin_plugins.sources.text_scan import TextReader, TextScan
 from hostcore_builtin_plugins.sources.text_types import TypesDiffer, escaped
@@ -58,7 +58,7 @@ class TextFormat(FileFormat):
     @property
     @abstractmethod
     def settings(self) -> Mapping[str, Any]:
-        """What an index depends on, as plain JSON."""
+        """Return the settings that an index depends on, as plain JSON."""
 
     @abstractmethod
     def start(self, text: bytes, *, at_end: bool) -> tuple[TextReader, int] | None:
@@ -174,7 +174,7 @@ def _texts(file: DataFile, stretches: Sequence[Stretch]) -> Iterator[tuple[Stret
     if _codec(file) is None:
         for stretch in stretches:
             ranges = [(stretch.start, stretch.end)]
-            with file.open() if file.filesystem is None else file.open_excerpt(ranges) as source:
+            with file.open() if file.place is None else file.open_excerpt(ranges) as source:
                 source.seek(stretch.start)
                 yield stretch, bytes(source.read(stretch.end - stretch.start))
         return

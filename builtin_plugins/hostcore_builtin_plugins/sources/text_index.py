@@ -16,7 +16,7 @@ import attrs
 import orjson
 import pyarrow as pa
 
-from hostcore_builtin_plugins.sources.stores import DataFile
+from hostcore_builtin_plugins.sources.files import DataFile
 
 #: Changes whenever an index of before would not be made now.
 _FORMAT = "hostcore.text-index/1"
@@ -38,7 +38,7 @@ class Stretch:
 
 @attrs.frozen(kw_only=True)
 class TextIndex:
-    """What a text file has in it."""
+    """Columns and stretches of a text file."""
 
     schema: pa.Schema
     #: How records are told apart, as the format calls it.
@@ -102,7 +102,7 @@ class IndexCache:
 
     def _path(self, file: DataFile, settings: Mapping[str, Any]) -> Path | None:
         is_small = file.size is not None and file.size < _SMALLEST_FILE
-        is_known = file.filesystem is None or file.marks.keys() & {"etag", "changed"}
+        is_known = file.place is None or file.marks.keys() & {"etag", "changed"}
         if self._folder is None or is_small or not is_known:
             return None
         key = orjson.dumps([_FORMAT, file.name, settings], option=orjson.OPT_SORT_KEYS)
@@ -110,7 +110,7 @@ class IndexCache:
 
 
 def _identity(file: DataFile, settings: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What an index belongs to, as plain JSON."""
+    """Return the identity of the file of an index, as plain JSON."""
     found: dict[str, Any] = {
         "format": _FORMAT,
         "file": file.name,
@@ -118,7 +118,7 @@ def _identity(file: DataFile, settings: Mapping[str, Any]) -> Mapping[str, Any]:
         "settings": settings,
         "pyarrow": pa.__version__,  # which finds the types
     }
-    if file.filesystem is None:
+    if file.place is None:
         # Tools can reset the time of modification; the inode's change time cannot be set.
         status = Path(file.path).stat()
         found["changed"] = [status.st_ino, status.st_ctime_ns]

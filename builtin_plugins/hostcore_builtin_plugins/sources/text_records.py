@@ -1,4 +1,4 @@
-"""Where the records of a text end: rows of CSV, lines, and elements of a JSON array.
+"""Ends of the records of a text: rows of CSV, lines, and elements of a JSON array.
 
 Nothing is decoded here. A text begins where a record begins, and may end anywhere.
 """
@@ -39,7 +39,7 @@ class TextTrouble(Exception):
 
 
 def count_lines(text: bytes) -> int:
-    """How many lines end in a text; a lone carriage return ends one, too."""
+    """Return the number of lines that end in a text; a lone carriage return ends one, too."""
     returns = text.count(b"\r")
     return text.count(b"\n") + (returns - text.count(b"\r\n") if returns else 0)
 
@@ -68,12 +68,12 @@ def require_utf8(text: bytes) -> None:
 
 
 def line_ends(text: bytes) -> Offsets:
-    """Where lines end that end with a newline: the offsets just past it."""
+    """Return the ends of lines: the offsets just past each newline."""
     return np.flatnonzero(_array(text) == _NEWLINE) + 1
 
 
 def row_ends(text: bytes, *, delimiter: str, quote: str, at_end: bool) -> Offsets:
-    """Where rows of CSV end (RFC 4180): the offsets just past the newline, the carriage return, or both.
+    """Return the ends of rows of CSV (RFC 4180): the offsets just past the newline, the carriage return, or both.
 
     A line end within quotes is none. That is told by the number of quotes before it, which is right as long as quotes
     stand around whole fields only.
@@ -115,7 +115,7 @@ def _may_precede_quote(delimiter: str, quote: str) -> npt.NDArray[np.bool_]:
 
 
 def element_ends(text: bytes) -> Offsets:
-    """Where elements of a JSON array end: the offsets just past the comma, or past the bracket that closes the array.
+    """Return the ends of a JSON array's elements: the offsets just past the comma, or past the bracket that closes it.
 
     :param text: Begins inside the array, where an element begins.
     """
@@ -136,7 +136,7 @@ def element_ends(text: bytes) -> Offsets:
 
 
 def _follows_odd_backslashes(data: npt.NDArray[np.uint8], places: Offsets) -> npt.NDArray[np.bool_]:
-    """Whether an odd number of backslashes is right before each place, so that a quote there ends no string."""
+    """Return True for each place right behind an odd number of backslashes, where a quote ends no string."""
     backslashes = np.flatnonzero(data == _BACKSLASH)
     if not len(backslashes):
         return np.zeros(len(places), np.bool_)

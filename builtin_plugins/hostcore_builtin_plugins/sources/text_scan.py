@@ -8,8 +8,9 @@ import numpy as np
 import pyarrow as pa
 
 from hostcore_builtin_plugins.sources.file_dataset import looks_like, not_of_format
-from hostcore_builtin_plugins.sources.stores import DataFile, data_errors
+from hostcore_builtin_plugins.sources.files import DataFile
 from hostcore_builtin_plugins.sources.text_records import Offsets, TextTrouble, count_lines, require_utf8
+from hostcore_builtin_plugins.stores.errors import data_errors
 from hostcore_hookspecs import InvalidData
 
 #: A stretch of text that is read at once, about.
@@ -34,7 +35,7 @@ class TextReader(Protocol):
     records: str
 
     def ends(self, text: bytes, *, at_end: bool) -> Offsets:
-        """Where records end.
+        """Return the ends of records.
 
         :raises TextTrouble: If that cannot be told.
         """

@@ -75,12 +75,12 @@ def _named_type(name: str, scalars: Mapping[str, pa.DataType], lists: int) -> pa
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Whether values of a type are strings or bytes."""
+    """Return True if values of a type are strings or bytes."""
     return kind in (pa.string(), pa.large_string(), pa.binary())
 
 
 def csv_field(name: str, column: pa.ChunkedArray, *, has_hexadecimals: bool) -> pa.Field:
-    """What is known of a column of CSV after some of its rows.
+    """Return the type of a column of CSV after some of its rows.
 
     :param has_hexadecimals: Whether it has numbers such as ``0x1f``, which are read as integers alone.
     """
@@ -95,7 +95,7 @@ def csv_field(name: str, column: pa.ChunkedArray, *, has_hexadecimals: bool) -> 
 
 
 def joined_csv(one: pa.Field, other: pa.Field) -> pa.Field:
-    """What is known of a column after more of its rows: the type that fits the values of both.
+    """Return the type of a column after more of its rows: the one that fits the values of both.
 
     This is what one look at all values would have found: null fits into everything, int64 into float64, date32 into
     timestamps, those of seconds into those of nanoseconds as far as these reach, and everything into strings.
@@ -188,7 +188,7 @@ def wire_type(kind: pa.DataType) -> pa.DataType:
 
 
 def is_deeper(schema: pa.Schema, most: int) -> bool:
-    """Whether columns are nested in more levels than these; a number is one."""
+    """Return True if columns are nested in more levels than these; a number is one."""
     level = schema.types
     for _ in range(most):
         level = [kind.field(i).type for kind in level for i in range(kind.num_fields)]

@@ -9,7 +9,8 @@ import attrs
 from annotated_types import Gt
 
 from hostcore_builtin_plugins.extras import require
-from hostcore_builtin_plugins.uploaders.copying import Content, copy, upload_errors
+from hostcore_builtin_plugins.stores.copying import Content, copy
+from hostcore_builtin_plugins.stores.errors import upload_errors
 from hostcore_hookspecs import (
     Artifact,
     FatalError,
@@ -21,7 +22,7 @@ from hostcore_hookspecs import (
 )
 
 if TYPE_CHECKING:
-    from hostcore_builtin_plugins.uploaders.store_folder import StoreFolder
+    from hostcore_builtin_plugins.stores.folder import StoreFolder
 
 #: What a store needs beside fsspec: the package, and the extra of hostcore-builtin-plugins that brings it.
 _EXTRAS: Final[Mapping[str, tuple[str, str]]] = {
@@ -39,7 +40,7 @@ class FsspecUploader:
 
     @attrs.frozen(kw_only=True)
     class Settings:
-        """Where to, and with which rights."""
+        """The destination, and the credentials for it."""
 
         uri: str | None = attrs.field(
             default=None,
@@ -83,7 +84,7 @@ class FsspecUploader:
             check_uri(uri)
         except HostcoreError as error:
             raise FatalError(error.message, hint=error.hint) from None
-        from hostcore_builtin_plugins.uploaders.store_folder import StoreFolder
+        from hostcore_builtin_plugins.stores.folder import StoreFolder
 
         with upload_errors(uri):
             place = StoreFolder(uri, _plain(self._settings.storage_options), self._settings.timeout_seconds)

@@ -1,4 +1,4 @@
-"""The uploader ``http``: sends files with PUT, and tells an orchestrator of them."""
+"""The uploader ``http``: sends files with PUT, and reports them to an orchestrator."""
 
 from collections.abc import Callable, Mapping
 from string import Formatter
@@ -8,13 +8,13 @@ from urllib.parse import quote
 import attrs
 from annotated_types import Gt, MinLen
 
-from hostcore_builtin_plugins.http_endpoint import check_url
-from hostcore_builtin_plugins.uploaders.copying import Content
+from hostcore_builtin_plugins.http_exchange import check_url
+from hostcore_builtin_plugins.stores.copying import Content
 from hostcore_builtin_plugins.uploaders.orchestrator import CallUrls, Orchestrator, token_of_environment
 from hostcore_hookspecs import Artifact, FatalError, InvalidSettings, Secret, UploadContext, UploadReceipt
 
 if TYPE_CHECKING:
-    from hostcore_builtin_plugins.uploaders.http_exchange import HttpExchange
+    from hostcore_builtin_plugins.http_exchange import HttpExchange
     from hostcore_builtin_plugins.uploaders.http_objects import HttpObjects
 
 _PLACEHOLDERS: Final = ("run_id", "path", "step")
@@ -81,7 +81,7 @@ class HttpUploader:
 
     def open(self, ctx: UploadContext) -> None:
         """Make the pools of connections; nothing is sent yet."""
-        from hostcore_builtin_plugins.uploaders.http_exchange import HttpExchange
+        from hostcore_builtin_plugins.http_exchange import HttpExchange
         from hostcore_builtin_plugins.uploaders.http_objects import HttpObjects
 
         settings, timeout = self._settings, self._settings.timeout_seconds

@@ -7,8 +7,8 @@ from typing import Final
 
 import attrs
 
-from hostcore_builtin_plugins.uploaders.copying import Content, digest_of
-from hostcore_builtin_plugins.uploaders.http_exchange import HttpExchange, without_query
+from hostcore_builtin_plugins.http_exchange import HttpExchange, without_query
+from hostcore_builtin_plugins.stores.copying import Content, digest_of
 
 #: Of the pieces that are sent and read at once.
 _PIECE_BYTES: Final = 1 << 20
@@ -24,7 +24,7 @@ _SHA256: Final = re.compile(r"(?:^|,)\s*sha-256=:?([A-Za-z0-9+/]{43}=):?", re.IG
 
 @attrs.frozen(kw_only=True)
 class Shown:
-    """What a server says about a file."""
+    """A server's description of a file."""
 
     #: In bytes; None if it does not say.
     size: int | None
@@ -73,7 +73,7 @@ class HttpObjects:
                 yield piece
 
     def read_back(self, url: str, content: Content) -> tuple[int, str]:
-        """How many bytes a file has, and their SHA-256; nothing, if there is none."""
+        """Return the number of bytes of a file, and their SHA-256; nothing, if there is none."""
         try:
             return digest_of(self.pieces(url, content))
         except FileNotFoundError:

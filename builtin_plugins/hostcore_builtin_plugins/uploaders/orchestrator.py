@@ -12,7 +12,7 @@ from typing import Any, Final
 import attrs
 import orjson
 
-from hostcore_builtin_plugins.uploaders.http_exchange import HttpExchange
+from hostcore_builtin_plugins.http_exchange import HttpExchange
 from hostcore_hookspecs import Artifact, FatalError, UploadContext, UploadReceipt
 
 _ENVIRONMENT: Final = {
@@ -32,7 +32,7 @@ RefOf = Callable[[str, int | None], str | None]
 
 @attrs.frozen(kw_only=True)
 class CallUrls:
-    """Where each call goes; None: it is not made."""
+    """The URL of each call; None: it is not made."""
 
     checkpoint: str | None = None
     sample: str | None = None
@@ -50,7 +50,7 @@ class CallUrls:
 
 
 def token_of_environment(environment: Mapping[str, str] = os.environ) -> str | None:
-    """What the orchestrator gave the run to be known by."""
+    """Return the token that the orchestrator gave the run."""
     return environment.get(_TOKEN) or None
 
 

@@ -17,9 +17,11 @@ import pyarrow.compute as pc
 
 from hostcore_builtin_plugins.extras import require
 from hostcore_builtin_plugins.sources.file_dataset import FileDataset, FileIndex, ShardLocation, job_pointer, one_line
+from hostcore_builtin_plugins.sources.files import DataFile, LocalFileTree, RemoteFileTree
 from hostcore_builtin_plugins.sources.layouts import plain_array
 from hostcore_builtin_plugins.sources.parquet import ParquetFormat
-from hostcore_builtin_plugins.sources.stores import DataFile, LocalFileTree, RemoteFileTree, data_errors
+from hostcore_builtin_plugins.stores.errors import data_errors
+from hostcore_builtin_plugins.stores.location import Location
 from hostcore_hookspecs import DataContext, InvalidData
 from hostcore_sources.renamed_shards import RenamedShards
 from hostcore_sources.table_version import TableSettings, version_of_run
@@ -245,4 +247,5 @@ def _remote_tree(table: "DeltaTable", settings: TableSettings) -> RemoteFileTree
     from fsspec.implementations.arrow import ArrowFSWrapper
 
     handler = DeltaStorageHandler.from_table(table._table, dict(settings.storage_options))
-    return RemoteFileTree(ArrowFSWrapper(pa_fs.PyFileSystem(handler)))
+    filesystem = ArrowFSWrapper(pa_fs.PyFileSystem(handler))
+    return RemoteFileTree(Location(filesystem=filesystem, path="", uri=settings.location))

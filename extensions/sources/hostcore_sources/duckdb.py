@@ -26,7 +26,7 @@ from hostcore_builtin_plugins.sources.data_files import find_file
 from hostcore_builtin_plugins.sources.file_dataset import FileDataset, job_pointer
 from hostcore_builtin_plugins.sources.parquet import ParquetFormat
 from hostcore_builtin_plugins.sources.row_budget import MOST_ROWS
-from hostcore_builtin_plugins.sources.stores import data_errors
+from hostcore_builtin_plugins.stores.errors import data_errors
 from hostcore_hookspecs import DataContext, InvalidData, InvalidSettings
 from hostcore_sources.query_order import Query, checked_query, query_error
 from hostcore_sources.query_tables import QueryTable, add_tables, allowed_paths, find_tables

@@ -17,7 +17,7 @@ import attrs
 import pyarrow as pa
 
 from hostcore_builtin_plugins.sources.data_files import find_files
-from hostcore_builtin_plugins.sources.stores import DataFile
+from hostcore_builtin_plugins.sources.files import DataFile
 from hostcore_hookspecs import InvalidData, InvalidSettings
 from hostcore_sources.query_order import Query
 

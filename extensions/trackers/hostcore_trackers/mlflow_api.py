@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from hostcore_builtin_plugins.http_endpoint import retry_after_seconds
+from hostcore_builtin_plugins.http_exchange import retry_after_seconds
 from hostcore_hookspecs import FatalError, TransientError
 
 if TYPE_CHECKING:

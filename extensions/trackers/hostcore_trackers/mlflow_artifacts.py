@@ -15,8 +15,9 @@ import orjson
 from annotated_types import Gt, Le, MinLen
 
 from hostcore_builtin_plugins.extras import require
-from hostcore_builtin_plugins.http_endpoint import check_url
-from hostcore_builtin_plugins.uploaders.copying import Content, Store, copy, upload_errors
+from hostcore_builtin_plugins.http_exchange import check_url
+from hostcore_builtin_plugins.stores.copying import Content, Store, copy
+from hostcore_builtin_plugins.stores.errors import upload_errors
 from hostcore_hookspecs import (
     Artifact,
     FatalError,
@@ -30,7 +31,7 @@ from hostcore_hookspecs import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hostcore_builtin_plugins.uploaders.http_exchange import HttpExchange
+    from hostcore_builtin_plugins.http_exchange import HttpExchange
     from hostcore_trackers.mlflow_api import MlflowApi
 
 _ENDPOINT: Final = "/api/2.0/mlflow-artifacts/artifacts"
@@ -88,7 +89,7 @@ class MlflowArtifactsUploader:
         """Import MLflow; the server hears of the first artifact first."""
         from mlflow.utils.credentials import get_default_host_creds
 
-        from hostcore_builtin_plugins.uploaders.http_exchange import HttpExchange
+        from hostcore_builtin_plugins.http_exchange import HttpExchange
         from hostcore_trackers.mlflow_api import MlflowApi
 
         settings = self._settings
@@ -132,7 +133,7 @@ class MlflowArtifactsUploader:
 
     def _find_store(self) -> Store:
         """Where the MLflow run keeps its artifacts: with its server, or in a store that is written to from here."""
-        from hostcore_builtin_plugins.uploaders.store_folder import StoreFolder
+        from hostcore_builtin_plugins.stores.folder import StoreFolder
         from hostcore_trackers.mlflow_run import MlflowRun, experiment_id
 
         settings, ctx, api, exchange = self._settings, self._ctx, self._api, self._exchange

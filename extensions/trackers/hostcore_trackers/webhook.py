@@ -15,7 +15,7 @@ from typing import Annotated, Final, Literal
 import attrs
 from annotated_types import Ge, Gt, Le
 
-from hostcore_builtin_plugins.http_endpoint import Endpoint, check_url
+from hostcore_builtin_plugins.http_exchange import HttpExchange, check_url
 from hostcore_hookspecs import Event, FatalError, InvalidSettings, ReporterContext, Secret, TransientError
 from hostcore_hookspecs.events import ENDS, PAYLOADS
 from hostcore_trackers.webhook_formats import EventFormat, Format, KubeflowFormat, OrchestratorFormat
@@ -24,6 +24,12 @@ from hostcore_trackers.webhook_formats import EventFormat, Format, KubeflowForma
 _KUBEFLOW: Final = ("KUBEFLOW_TRAINER_SERVER", "KUBEFLOW_TRAINER_STATUS")
 #: What the reporter says itself.
 _OWN_HEADERS: Final = frozenset({"idempotency-key", "content-type", "content-length", "transfer-encoding", "host"})
+#: Answers of a server that has the event already.
+_TAKEN_BEFORE: Final = frozenset({409})
+#: Answers that another try may change, beside those of the HTTP standards.
+_FAILURES: Final = frozenset({501, 505})
+#: Of an answer, so much is read.
+_ANSWER_BYTES: Final = 4096
 #: A name, as RFC 9110 has it.
 _HEADER: Final = re.compile(r"[-!#$%&'*+.^_`|~0-9A-Za-z]+")
 
@@ -73,8 +79,8 @@ class WebhookReporter:
         self._wall_clock = wall_clock
         self._key = key_of(settings.secret.value) if settings.secret else None
         self._format: Format = EventFormat()
-        self._endpoint: Endpoint | None = None
-        self._terminal: Endpoint | None = None
+        self._exchange: HttpExchange | None = None
+        self._url = ""
         self._token_file: Path | None = None
 
     def open(self, ctx: ReporterContext) -> None:
@@ -85,13 +91,13 @@ class WebhookReporter:
         del ctx
         settings = self._settings
         url, ca_file = settings.url, settings.ca_file
-        transient: tuple[int, ...] = ()
+        transient = _FAILURES
         if settings.format == "kubeflow":
             if url is None:
                 url, ca_file, self._token_file = _kubeflow_server()
                 ca_file = settings.ca_file or ca_file
             # Until the controller knows of the pod, it answers 403; and a token may be read while it is renewed.
-            transient = (401, 403)
+            transient |= {401, 403}
             self._format = KubeflowFormat(settings.every_seconds)
         elif settings.format == "orchestrator":
             self._format = OrchestratorFormat()
@@ -100,10 +106,15 @@ class WebhookReporter:
         assert url is not None  # checked by _check, or found
         if ca_file is not None and not ca_file.is_file():
             raise FatalError(f"there are no certificates in {ca_file}", file=str(ca_file))
-        timeout = settings.timeout_seconds
-        self._endpoint = Endpoint(url, timeout_seconds=timeout, ca_file=ca_file, transient=transient)
-        if settings.terminal_url:
-            self._terminal = Endpoint(settings.terminal_url, timeout_seconds=timeout, ca_file=ca_file)
+        self._url = url
+        # Redirects would take what is posted, and its token, elsewhere.
+        self._exchange = HttpExchange(
+            headers={"Content-Type": "application/json"},
+            timeout_seconds=settings.timeout_seconds,
+            ca_file=ca_file,
+            redirects=0,
+            transient=transient,
+        )
 
     def report_event(self, event: Event) -> None:
         """Post what the format has for the event.
@@ -114,16 +125,17 @@ class WebhookReporter:
         body = self._format.body(event)
         if body is None or (self._settings.events and event.name not in self._settings.events):
             return
-        endpoint = self._terminal if self._terminal and event.name in ENDS else self._endpoint
-        assert endpoint is not None  # open comes first
-        endpoint.post(body, self._headers(event, body))
+        url = (self._settings.terminal_url or self._url) if event.name in ENDS else self._url
+        assert self._exchange is not None  # open comes first
+        headers = self._headers(event, body)
+        with self._exchange.send("POST", url, headers=headers, body=lambda: body, also=_TAKEN_BEFORE) as answer:
+            answer.read(_ANSWER_BYTES)  # an answer that breaks off counts as none
 
     def close(self) -> None:
         """Close the connections."""
-        for endpoint in (self._endpoint, self._terminal):
-            if endpoint is not None:
-                endpoint.close()
-        self._endpoint = self._terminal = None
+        if self._exchange is not None:
+            self._exchange.close()
+        self._exchange = None
 
     def _headers(self, event: Event, body: bytes) -> dict[str, str]:
         message_id = f"{event.run_id}:{event.seq}"

@@ -32,9 +32,10 @@ from hostcore.supervisor.opening import MirrorConflict, asks_for_more, require_s
 from hostcore.supervisor.plan import RunPlan
 from hostcore.supervisor.remote.checkpoints import bring_newest
 from hostcore.supervisor.remote.mirror import LOCK, Mirror, mirror_of
-from hostcore.supervisor.remote.store import Location, StoreError
 from hostcore.supervisor.writable import file_errors
 from hostcore_builtin_plugins.processes import place_name
+from hostcore_builtin_plugins.stores.errors import Missing, StoreError, Unreachable
+from hostcore_builtin_plugins.stores.location import Location
 
 Tell = Callable[[str], object]
 
@@ -61,9 +62,7 @@ def adopt_from_mirror(plan: RunPlan, tell: Tell, *, launched: bool = False) -> N
         if (mirror := _mirror_to_adopt(plan, is_here=is_here)) is not None:
             with file_errors(plan.directory):
                 _adopt(plan, mirror, tell, launched=launched)
-    except StoreError as error:
-        if not error.is_outage:
-            raise
+    except Unreachable as error:
         if not is_here and not _is_to_be_new(plan):
             raise _unknown(plan, error) from error
         what = "the run goes on with what is here" if is_here else "the run begins anew"
@@ -89,7 +88,7 @@ def newest_attempt_to_adopt(plan: RunPlan, tell: Tell) -> int | None:
 
 
 def find_in_mirror(plan: RunPlan) -> str:
-    """Where the run's mirror is, if the run is there and not on this machine; empty otherwise. Fetches nothing.
+    """Return the URI of the run's mirror, if the run is there and not on this machine; empty otherwise. Fetch nothing.
 
     :raises RunConflict: See :func:`adopt_from_mirror`.
     :raises StoreError: When the mirror cannot be read.
@@ -153,11 +152,10 @@ def _is_to_be_new(plan: RunPlan) -> bool:
     return plan.spec.resume_from_checkpoint is False or plan.spec.begins_from is not None
 
 
-def _unknown(plan: RunPlan, error: StoreError) -> StoreError:
+def _unknown(plan: RunPlan, error: Unreachable) -> Unreachable:
     """The error for a mirror that cannot be asked: going on without it could throw away what it has."""
-    return type(error)(
+    return Unreachable(
         f"it is unknown whether the run {plan.spec.run_id!r} is to be continued: {error.message}",
-        code=error.code,
         pointer=error.pointer,
         file=error.file,
         hint=f"{error.hint}. {_START_ANEW}",
@@ -255,7 +253,7 @@ def fetch_run(mirror: Mirror, target: Path, checkpoints: Path | None, tell: Tell
         if content is not None:
             write_file(target / name, [content])
         elif name not in (LOCK, "result.json"):  # it was there a moment ago
-            raise StoreError(f"{mirror.uri}/{name} is gone", code="store.missing", file=mirror.uri)
+            raise Missing(f"{mirror.uri}/{name} is gone", file=mirror.uri)
     _bring_log(mirror.place.below("logs/events.jsonl"), directory.events)
     _tell_of_end(directory, max(attempts, default=0), tell)
     committed, abandoned = mirror.steps()
@@ -271,13 +269,11 @@ def fetch_run(mirror: Mirror, target: Path, checkpoints: Path | None, tell: Tell
 
 def _bring_log(place: Location, target: Path) -> None:
     """Bring the event log here, which may be large. A run that had no time to copy it begins another."""
-    from hostcore.supervisor.remote.transfer import Wanted, bring
+    from hostcore_builtin_plugins.stores.get import Wanted, bring
 
     try:
         bring(place.filesystem, [Wanted(source=place.path, uri=place.uri, target=target)], label="events")
-    except StoreError as error:
-        if error.code != "store.missing":
-            raise
+    except Missing:
         target.unlink(missing_ok=True)
 
 

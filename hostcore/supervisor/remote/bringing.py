@@ -1,4 +1,4 @@
-"""What a run needs and this machine has not: brought here before the run is opened, so that a failure leaves nothing.
+"""Needs of a run, brought here before it is opened, so that a failure leaves nothing.
 
 ::
 

@@ -83,7 +83,7 @@ class Shelf:
         return self.path / hashlib.sha256(version.encode()).hexdigest()[:_KEY_LENGTH]
 
     def temporary(self, version: str) -> Path:
-        """Where this process fetches a version."""
+        """Return the folder that this process fetches a version into."""
         return self.path / f".{self.version(version).name}.{os.getpid()}.tmp"
 
     def find(self, version: str) -> tuple[Cached, Path] | None:

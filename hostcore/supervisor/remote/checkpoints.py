@@ -22,11 +22,9 @@ from hostcore.job.paths import is_uri
 from hostcore.runs.directory import cache_dir
 from hostcore.runs.record import RunRecord
 from hostcore.supervisor.plan import RunPlan
-from hostcore.supervisor.remote.mirror import options_for
-from hostcore.supervisor.remote.store import Location, StoreError, store_errors
-
-#: What a store says of a checkpoint that is damaged; everything else says something of the store.
-_DAMAGE = frozenset({"store.missing", "store.content"})
+from hostcore.supervisor.remote.mirror import options_for, untrusted
+from hostcore_builtin_plugins.stores.errors import Missing, WrongContent, store_errors
+from hostcore_builtin_plugins.stores.location import Location
 
 
 def bring_newest(
@@ -47,9 +45,7 @@ def bring_newest(
             if step not in committed:
                 raise CheckpointError("it has no commit record, so it was never copied as a whole")
             return bring(folder, step, target)
-        except (CheckpointError, StoreError) as error:
-            if isinstance(error, StoreError) and error.code not in _DAMAGE:
-                raise
+        except (CheckpointError, Missing, WrongContent) as error:  # every other one says something of the store
             tell(f"the checkpoint {folder.uri}/{folder_name(step)} is passed over: {error.message}")
     return None
 
@@ -62,8 +58,8 @@ def bring(folder: Location, step: int, target: Path) -> Found:
     :raises CheckpointError: When it is not there, or is not what its record says.
     :raises StoreError: When the store cannot be read.
     """
-    from hostcore.supervisor.remote.transfer import Wanted
-    from hostcore.supervisor.remote.transfer import bring as bring_files
+    from hostcore_builtin_plugins.stores.get import Wanted
+    from hostcore_builtin_plugins.stores.get import bring as bring_files
 
     content, record = read_record(folder, step)
     local = target / record.folder_name
@@ -172,7 +168,7 @@ def fetch_checkpoint(uri: str, options: Mapping[str, Any], tell: Tell, *, pointe
             file=uri,
             hint="name its commit record, such as s3://bucket/…/checkpoints/step-000200.json",
         )
-    folder = Location.of(parent, options, pointer=pointer, trusted=False)
+    folder = untrusted(Location.of(parent, options, pointer=pointer))
     try:
         content, _ = read_record(folder, step)
         kept = cache_dir() / "checkpoints" / hashlib.sha256(content).hexdigest()

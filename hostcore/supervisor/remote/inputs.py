@@ -21,7 +21,8 @@ from hostcore.plugins.hooks import Hooks
 from hostcore.plugins.load import Component
 from hostcore.secrets.reference import resolve_secrets, without_marks
 from hostcore.supervisor.remote.cache import Cached, Shelf, cached_file
-from hostcore.supervisor.remote.store import Listing, Location, StoreError, store_errors
+from hostcore_builtin_plugins.stores.errors import Unreachable, store_errors
+from hostcore_builtin_plugins.stores.location import Listing, Location
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.resolver import ResolveContext
 
@@ -38,7 +39,7 @@ class UnresolvedInput(HostcoreError):
 
 @attrs.frozen(kw_only=True)
 class Source:
-    """Where an input is."""
+    """Place of an input."""
 
     #: The key in ``ctx.model_handles``.
     name: str
@@ -62,7 +63,7 @@ class Source:
 
 
 def sources(spec: JobSpec, resolvers: Sequence[Component]) -> list[Source]:
-    """Where the inputs and the weights of a job are.
+    """Return the places of the inputs and the weights of a job.
 
     :param resolvers: Asked about every reference, in this order; the first answer counts.
     :raises Errors: Every input that no resolver knows, and what resolvers have raised.
@@ -106,7 +107,7 @@ class _Resolvers:
         self.job_dir = spec.job_dir
 
     def ask(self, ref: str, name: str, pointer: str) -> str:
-        """Where a reference leads.
+        """Return the place that a reference leads to.
 
         :raises HostcoreError: When no resolver knows, or one raises.
         """
@@ -193,7 +194,7 @@ def examine_inputs(spec: JobSpec, resolvers: Sequence[Component]) -> None:
 
 
 def _each(items: Iterable[A], act: Callable[[A], B], spec: JobSpec) -> list[B]:
-    """What comes of each item; all errors at once, each with the option that is to blame."""
+    """Return the result for each item; raise all errors at once, each with the option that is to blame."""
     try:
         return for_each(items, act)
     except Errors as found:
@@ -211,8 +212,8 @@ def _found(one: Source, tell: Tell) -> tuple[Source, Path] | _Absent:
     try:
         place = Location.of(one.location, one.storage_options, pointer=one.pointer)
         listing = place.listing()
-    except StoreError as error:
-        kept = shelf.newest(sha256=one.sha256) if error.is_outage else None
+    except Unreachable as error:
+        kept = shelf.newest(sha256=one.sha256)
         if kept is None:
             raise
         tell(f"input {one.name}: {error.message}; what was fetched from there before is used")
@@ -237,7 +238,7 @@ def _fetched(absent: _Absent, tell: Tell) -> Path:
 
 def _brought(absent: _Absent, version: str) -> Path:
     """Fetch a version into a folder of a temporary name, and give it its own when it is whole."""
-    from hostcore.supervisor.remote.transfer import Wanted, bring
+    from hostcore_builtin_plugins.stores.get import Wanted, bring
 
     one, place, listing, shelf = absent.source, absent.place, absent.listing, absent.shelf
     name = place.path.rpartition("/")[2] or "content" if listing.is_folder else listing.files[0].name
@@ -297,14 +298,14 @@ def _of_this_machine(one: Source, path: Path) -> Path:
         return path
     if path.is_dir():
         raise _folder_has_no_sum(one)
-    from hostcore.supervisor.remote.transfer import checked_digest
+    from hostcore_builtin_plugins.stores.get import checked_digest
 
     checked_digest(path, one.sha256, uri=str(path), pointer=f"{one.pointer}/sha256")
     return path
 
 
 def _endpoint(options: Mapping[str, Any]) -> str:
-    """Where a store is asked for, if not at its usual place."""
+    """Return the address of a store, if it is not the usual one."""
     nested = options.get("client_kwargs")
     found = options.get("endpoint_url") or (nested.get("endpoint_url") if isinstance(nested, Mapping) else "")
     return str(found or "")

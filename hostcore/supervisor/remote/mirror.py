@@ -1,4 +1,4 @@
-"""Where the mirror of a run is, and what lies there."""
+"""Mirror of a run: its place, and its content."""
 
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
@@ -15,7 +15,8 @@ from hostcore.runs.documents import CorruptDocument, construct
 from hostcore.runs.record import SCHEMA, RunRecord
 from hostcore.secrets.reference import resolve_secrets, without_marks
 from hostcore.supervisor.delivery.subscription import prefix_of
-from hostcore.supervisor.remote.store import Location, StoreError
+from hostcore_builtin_plugins.stores.errors import StoreError
+from hostcore_builtin_plugins.stores.location import Location
 
 BASE = "/checkpoint_base_uri"
 #: What the environment of a run was built from; not there if it has none of its own.
@@ -23,7 +24,7 @@ LOCK = "config/pylock.toml"
 
 
 def storage_options(spec: JobSpec) -> Mapping[str, Any]:
-    """How the store of ``checkpoint_base_uri`` is opened: as the uploader that writes the mirror opens it."""
+    """Return the options for the store of ``checkpoint_base_uri``: those of the uploader that writes the mirror."""
     for index, one in enumerate(spec.uploaders):
         options = one.settings.get("storage_options")
         if is_builtin(one.use, "fsspec") and "uri" not in one.settings and isinstance(options, Mapping):
@@ -57,12 +58,23 @@ def mirror_of(spec: JobSpec) -> "Mirror | None":
     """
     if spec.checkpoint_base_uri is None:
         return None
-    base = Location.of(spec.checkpoint_base_uri, storage_options(spec), pointer=BASE, trusted=False)
-    return Mirror(base.below(prefix_of(spec.run_id, spec.trainer)))
+    base = Location.of(spec.checkpoint_base_uri, storage_options(spec), pointer=BASE)
+    return Mirror(untrusted(base).below(prefix_of(spec.run_id, spec.trainer)))
+
+
+def untrusted(place: Location) -> Location:
+    """Return a place whose writer need not be trusted: in a folder of this machine, only regular files are there."""
+    from fsspec.implementations.local import LocalFileSystem
+
+    if not isinstance(place.filesystem, LocalFileSystem):
+        return place
+    from hostcore.supervisor.remote.regular_files import RegularFiles
+
+    return attrs.evolve(place, filesystem=RegularFiles(place.path, **place.filesystem.storage_options))
 
 
 def options_for(uri: str, spec: JobSpec) -> Mapping[str, Any]:
-    """How the store of another URI of the job is opened: like the mirror, if it is of the same kind."""
+    """Return the options for the store of another URI of the job: those of the mirror, if it is of the same kind."""
     base = spec.checkpoint_base_uri or ""
     same = is_uri(uri) and uri.partition("://")[0] == base.partition("://")[0]
     return storage_options(spec) if same else {}
@@ -76,7 +88,7 @@ class Mirror:
 
     @property
     def uri(self) -> str:
-        """How messages name it."""
+        """Its name in messages."""
         return self.place.uri
 
     def record(self) -> RunRecord | None:
@@ -89,7 +101,7 @@ class Mirror:
         return None if content is None else record_of(content, f"{self.uri}/config/run.json")
 
     def lock(self) -> str | None:
-        """What the environment of the run was built from; None if it has none of its own, or there is no run here.
+        """Return the lock of the run's environment; None if it has none of its own, or there is no run here.
 
         :raises StoreError: When the store cannot be asked.
         """

@@ -26,8 +26,8 @@ from hostcore.runs.record import RunRecord
 from hostcore.runs.result import RunResult
 from hostcore.secrets.scrub import scrub
 from hostcore.supervisor.remote.mirror import Mirror, mirror_of, record_of
-from hostcore.supervisor.remote.store import Location, RemoteFile
 from hostcore_builtin_plugins.control_characters import visible
+from hostcore_builtin_plugins.stores.location import Location, RemoteFile
 from hostcore_hookspecs.errors import HostcoreError
 
 LOG: Final = logging.getLogger("hostcore.mirror")
@@ -97,7 +97,7 @@ def _newer(lines: bytes, newest: int) -> list[bytes]:
 
 
 def _end(descriptor: int) -> tuple[int, bytes]:
-    """Where the last whole line of a file ends, and that line; 0 and nothing if there is none."""
+    """Return the end of the last whole line of a file, and that line; 0 and nothing if there is none."""
     size = os.fstat(descriptor).st_size
     begin, tail = size, b""
     while begin > 0:
@@ -212,7 +212,7 @@ def _noted(directory: RunDirectory) -> Iterator[_Notes | None]:
 
 
 def _bring(mirror: Mirror, directory: RunDirectory, notes: _Notes) -> bool:
-    """Whether everything is here."""
+    """Return True if everything is here."""
 
     def take(name: str, file: RemoteFile | None, act: Callable[[Location, RemoteFile, RunDirectory], bool]) -> bool:
         if file is None or notes.has(name, file):
@@ -242,7 +242,7 @@ def _size(path: Path) -> int:
 
 
 def _take_record(place: Location, file: RemoteFile, directory: RunDirectory) -> bool:
-    """What it really runs with. The job stays as it was submitted, with its launcher."""
+    """Take the plugins and the environment that it runs with. The job stays as it was submitted, with its launcher."""
     content = _small(place, file)
     if content is None:
         return False

@@ -18,7 +18,6 @@ from typing import Any, Protocol
 
 import attrs
 
-from hostcore.background import in_background
 from hostcore.checkpoints.commit import Draft
 from hostcore.checkpoints.encoding import TRAINER_FOLDER
 from hostcore.checkpoints.errors import CheckpointError
@@ -35,6 +34,7 @@ from hostcore.worker.checkpoints.capture import Capture, Captured, CaptureSource
 from hostcore.worker.checkpoints.resuming import ResumeSearch, random_states, restore
 from hostcore.worker.checkpoints.trainer_state import STATE
 from hostcore.worker.ranks.outcome import DistributedError, on_all, on_first
+from hostcore_builtin_plugins.background import in_background
 from hostcore_hookspecs import events
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.run_state import Checkpoint

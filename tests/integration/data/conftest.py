@@ -23,6 +23,8 @@ class Server:
     #: Method and bytes of content of each request.
     requests: list[tuple[str, int]] = attrs.field(factory=list)
     is_broken: bool = False
+    #: Nothing is answered while it is not set.
+    speaks: threading.Event = attrs.field(factory=threading.Event)
 
     def url(self, name: str, protocol: str = "loopback") -> str:
         return f"{protocol}://{self.address}/{name}"
@@ -43,6 +45,7 @@ class Handler(BaseHTTPRequestHandler):
         self._answer(with_content=True)
 
     def _answer(self, *, with_content: bool) -> None:
+        self.serves.speaks.wait(300)
         path = self.serves.folder / self.path.lstrip("/")
         found = path.exists()
         content = path.read_bytes() if found else b""
@@ -122,6 +125,8 @@ def server(tmp_path: Path) -> Iterator[Server]:
         http.RequestHandlerClass = type("ServingHandler", (Handler,), {"serves": serves})
         thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
+        serves.speaks.set()
         yield serves
+        serves.speaks.set()
         http.shutdown()
         thread.join()

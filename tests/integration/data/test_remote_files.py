@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import attrs
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -10,6 +11,7 @@ import pytest
 
 from hostcore_builtin_plugins.sources import parquet
 from hostcore_builtin_plugins.sources.arrow import ArrowSource
+from hostcore_builtin_plugins.sources.data_files import find_file
 from hostcore_builtin_plugins.sources.parquet import ParquetSource
 from hostcore_hookspecs import DataContext, InvalidData
 
@@ -95,7 +97,7 @@ def test_a_file_that_is_gone_after_opening_is_noticed(server: Any, protocol: str
     path = write(server.folder / "a.parquet")
     dataset = open_parquet(server.url("a.parquet", protocol))
     path.unlink()
-    with pytest.raises(InvalidData, match="not there"):
+    with pytest.raises(InvalidData, match="nothing at"):
         numbers(dataset)
 
 
@@ -103,8 +105,20 @@ def test_a_server_that_fails_is_one_error(server: Any) -> None:
     write(server.folder / "a.parquet")
     dataset = open_parquet(server.url("a.parquet"))
     server.is_broken = True
-    with pytest.raises(InvalidData, match=r"a\.parquet cannot be read: the server answered 500"):
+    with pytest.raises(InvalidData, match=r"a\.parquet cannot be used: OSError: the server answered 500"):
         numbers(dataset)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_server_that_falls_silent_is_one_error(server: Any, protocol: str) -> None:
+    write(server.folder / "a.parquet")
+    file = find_file(server.url("a.parquet", protocol), storage_options={}, pointer="/dataset/paths")
+    impatient = attrs.evolve(file, place=attrs.evolve(file.place, answer_seconds=0.1))
+    with impatient.open(read_ahead=False) as opened:
+        server.speaks.clear()
+        for read in (lambda: opened.read(8), lambda: impatient.open_excerpt([(4, 8)]), impatient.require_unchanged):
+            with pytest.raises(InvalidData, match=r"a\.parquet cannot be reached: TimeoutError: no answer within 0\.1"):
+                read()
 
 
 def test_an_arrow_file_on_a_server_is_read_in_order(server: Any) -> None:

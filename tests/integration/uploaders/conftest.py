@@ -23,7 +23,7 @@ from gcp_storage_emulator.server import create_server
 from moto.server import ThreadedMotoServer
 from pyarrow.fs import LocalFileSystem
 
-from hostcore_builtin_plugins.uploaders import puts
+from hostcore_builtin_plugins.stores import put
 from hostcore_builtin_plugins.uploaders.fsspec import FsspecUploader
 from hostcore_hookspecs import Artifact, UploadContext
 
@@ -102,7 +102,7 @@ def gcs_address() -> Iterator[str]:
 @pytest.fixture
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts of 5 MiB, the least that S3 takes, so that a few of them are soon made."""
-    monkeypatch.setattr(puts, "_PART_BYTES", 5 << 20)
+    monkeypatch.setattr(put, "_PART_BYTES", 5 << 20)
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,6 @@ import pytest
 
 #: From the bottom to the top; a room imports itself and what is below it.
 ROOMS = (
-    "background",
     "interruption",
     "errors",
     "secrets",

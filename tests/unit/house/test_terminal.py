@@ -15,7 +15,7 @@ ALLOWED = {
     "hostcore_conformance/cli/check_lines.py": "draws with rich; what it shows comes from output.shown()",
     "hostcore/cli/commands/replay.py": "draws with rich",
     "hostcore/cli/uploading.py": "draws with rich",
-    "hostcore/supervisor/remote/transfer.py": "draws with rich",
+    "hostcore_builtin_plugins/stores/get.py": "draws with rich",
     "hostcore/in_process.py": "is no command; escapes by itself",
     "hostcore_service/server.py": "its own address",
     "hostcore_inspect/doctor/disk_probe.py": "an answer to the process that has asked",

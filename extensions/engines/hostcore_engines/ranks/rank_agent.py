@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from hostcore.background import in_background
 from hostcore.events.codec import CorruptLog, encode_payload
 from hostcore.events.merger import Entry, RankTail
 from hostcore.plugins.errors import as_content
@@ -42,6 +41,7 @@ from hostcore.supervisor.remote.inputs import fetch_inputs
 from hostcore.supervisor.workers.session import TICK_SECONDS, WorkerSession
 from hostcore.supervisor.workers.spawn import WorkerExit, WorkerProcess
 from hostcore.supervisor.writable import unwritable
+from hostcore_builtin_plugins.background import in_background
 from hostcore_engines.ranks.rank_files import NodeFolder, Sender, files_of
 from hostcore_engines.ranks.rendezvous import (
     FOLDER,

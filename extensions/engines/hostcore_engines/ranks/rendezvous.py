@@ -43,7 +43,6 @@ from typing import Any, Final
 
 import attrs
 
-from hostcore.background import in_background
 from hostcore.job.paths import is_object_store
 from hostcore.job.spec import JobSpec
 from hostcore.runs.channel import Channel
@@ -54,6 +53,7 @@ from hostcore.runs.result import FAILED, INVALID
 from hostcore.supervisor.engine import ADMISSION_VARIABLE, Engine
 from hostcore.supervisor.interrupts import Asked, Interrupts
 from hostcore.supervisor.workers.spawn import Worker, WorkerExit, WorkerProcess
+from hostcore_builtin_plugins.background import in_background
 from hostcore_engines.ranks.rank_files import Received, files_of
 from hostcore_hookspecs.errors import HostcoreError
 

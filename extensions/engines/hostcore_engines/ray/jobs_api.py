@@ -6,7 +6,7 @@ from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import quote
 
-from hostcore_builtin_plugins.http_endpoint import proxy_for
+from hostcore_builtin_plugins.http_exchange import proxy_for
 from hostcore_hookspecs import FatalError, TransientError
 
 #: Ray's text for an unknown job; another server's 404 has another text.

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 import attrs
 from annotated_types import Ge, Gt, Le, MinLen
 
-from hostcore_builtin_plugins.http_endpoint import check_url
+from hostcore_builtin_plugins.http_exchange import check_url
 from hostcore_hookspecs import FatalError, InvalidSettings, LaunchContext, Secret
 
 #: As Ray's own programs have it.

@@ -105,7 +105,7 @@ def _without_problem(url: str, status: int, headers: Mapping[str, str]) -> Hostc
 
 
 def _retry_after_seconds(headers: Mapping[str, str]) -> float:
-    from hostcore_builtin_plugins.http_endpoint import retry_after_seconds
+    from hostcore_builtin_plugins.http_exchange import retry_after_seconds
 
     return retry_after_seconds(headers.get("Retry-After")) or 0.0
 

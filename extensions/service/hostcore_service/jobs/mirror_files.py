@@ -9,8 +9,8 @@ from hostcore.checkpoints.names import record_name
 from hostcore.checkpoints.record import CommitRecord
 from hostcore.supervisor.remote.checkpoints import read_record
 from hostcore.supervisor.remote.mirror import Mirror
-from hostcore.supervisor.remote.store import Location
 from hostcore.supervisor.run_status import CommittedCheckpoint
+from hostcore_builtin_plugins.stores.location import Location
 from hostcore_service.jobs.downloads import FileContent
 from hostcore_service.jobs.run_files import RECORD, ArtifactFile, is_artifact, no_such
 

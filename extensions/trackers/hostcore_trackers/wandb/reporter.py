@@ -9,7 +9,7 @@ import attrs
 from annotated_types import Gt, Le, MinLen
 
 from hostcore_builtin_plugins.extras import require
-from hostcore_builtin_plugins.http_endpoint import check_url
+from hostcore_builtin_plugins.http_exchange import check_url
 from hostcore_hookspecs import Event, Secret
 from hostcore_hookspecs.events import ENDS, RunPreempted
 from hostcore_trackers.history import EXIT_CODES, Row

@@ -195,7 +195,7 @@ def test_no_answer_is_transient_after_the_timeout(hook: Hook) -> None:
 
 def test_an_answer_that_breaks_off_is_transient(hook: Hook) -> None:
     hook.answers(body=b"half", headers={"Content-Length": "8", "Connection": "close"})
-    with pytest.raises(TransientError, match="did not finish its answer"):
+    with pytest.raises(TransientError, match="IncompleteRead"):
         hook.tell()
 
 
@@ -210,7 +210,7 @@ def test_a_long_answer_is_not_read_to_its_end(hook: Hook) -> None:
 
 
 def test_nobody_there_is_transient_and_what_is_in_the_query_stays_secret(hook: Hook) -> None:
-    with pytest.raises(TransientError, match=r"cannot post to http://127\.0\.0\.1:9/hook: ") as caught:
+    with pytest.raises(TransientError, match=r"POST http://127\.0\.0\.1:9/hook: ") as caught:
         hook.tell(url="http://127.0.0.1:9/hook?key=hidden")
     assert "hidden" not in caught.value.message
 

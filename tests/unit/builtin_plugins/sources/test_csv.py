@@ -295,5 +295,5 @@ def test_a_packed_file_is_one_shard_that_is_read_from_any_row(
 @pytest.mark.parametrize("ending", PACKERS)
 def test_a_packed_file_that_is_cut_off_is_refused(open_csv: Open, ending: str) -> None:
     whole = PACKERS[ending](b"a,b\n" + b"1,2\n" * 1000)
-    with pytest.raises(InvalidData, match=rf"a\.csv\{ending} cannot be read"):
+    with pytest.raises(InvalidData, match=rf"a\.csv\{ending} cannot be used"):
         open_csv({f"a.csv{ending}": whole[:-5]})

@@ -3,7 +3,7 @@ import io
 import pyarrow as pa
 import pytest
 
-from hostcore_builtin_plugins.sources.stores import Excerpt, joined_ranges
+from hostcore_builtin_plugins.sources.files import Excerpt, joined_ranges
 
 CONTENT = bytes(range(200))
 

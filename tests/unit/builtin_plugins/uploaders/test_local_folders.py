@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from hostcore_builtin_plugins.stores.put import name_for_writing
 from hostcore_builtin_plugins.uploaders.fsspec import FsspecUploader
-from hostcore_builtin_plugins.uploaders.puts import name_for_writing
 from hostcore_hookspecs import Artifact, FatalError
 
 Make = Callable[..., Artifact]

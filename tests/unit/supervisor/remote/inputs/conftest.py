@@ -112,7 +112,7 @@ def resolvers_of(spec: JobSpec) -> Sequence[Component]:
 def fetch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fetcher:
     """``fetch({"model": "memory://model"})``: the paths of fetched inputs; its cache is the test's own."""
     monkeypatch.setenv("HOSTCORE_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr("hostcore.supervisor.remote.transfer.PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr("hostcore_builtin_plugins.stores.get.PAUSE_SECONDS", 0.01)
     return Fetcher(tmp_path)
 
 

@@ -104,7 +104,7 @@ def test_a_transfer_that_breaks_is_tried_again(fetch: Any, troubled: Any) -> Non
     [
         ([ConnectionResetError("reset")] * 3, "store.unreachable", "reset"),
         ([OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))], "store.no_space", "disk is full"),
-        ([PermissionError("Access Denied")], "store.denied", "may not be read"),
+        ([PermissionError("Access Denied")], "store.denied", "permission denied"),
         ([FileNotFoundError("gone")], "store.missing", "nothing at"),
     ],
 )

@@ -137,7 +137,7 @@ class Machine:
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     """Another machine, which has nothing yet."""
     monkeypatch.setenv("HOSTCORE_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr("hostcore.supervisor.remote.transfer.PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr("hostcore_builtin_plugins.stores.get.PAUSE_SECONDS", 0.01)
     return Machine(DeafPlan(tmp_path / "here"))
 
 

@@ -16,8 +16,8 @@ from hostcore.runs.documents import CorruptDocument
 from hostcore.runs.summary import list_runs
 from hostcore.supervisor.opening import RunConflict
 from hostcore.supervisor.remote.adopting import adopt_from_mirror, find_in_mirror
-from hostcore.supervisor.remote.store import StoreError
 from hostcore_builtin_plugins.processes import place_name
+from hostcore_builtin_plugins.stores.errors import StoreError
 
 
 @pytest.fixture

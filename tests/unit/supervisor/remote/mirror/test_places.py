@@ -7,7 +7,8 @@ import pytest
 
 from hostcore.job.load import load_job
 from hostcore.supervisor.remote.mirror import require_places
-from hostcore.supervisor.remote.store import Location, StoreError, store_errors
+from hostcore_builtin_plugins.stores.errors import StoreError, store_errors
+from hostcore_builtin_plugins.stores.location import Location
 
 JOB = {"trainer": "somewhere:Trainer", "max_steps": 1}
 

@@ -17,8 +17,8 @@ from hostcore.runs.directory import RunDirectory
 from hostcore.runs.record import RunRecord
 from hostcore.runs.result import RunResult
 from hostcore.supervisor.remote import watching
-from hostcore.supervisor.remote.store import Location
 from hostcore.supervisor.remote.watching import add_events, refresh, refresh_ended
+from hostcore_builtin_plugins.stores.location import Location
 
 JOB = {"trainer": "some:Trainer", "run_id": "a", "max_steps": 10, "checkpoint_base_uri": "memory://watched"}
 

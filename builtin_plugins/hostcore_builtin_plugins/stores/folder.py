@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-import fsspec
+import attrs
 from fsspec.asyn import AsyncFileSystem
-from fsspec.implementations.local import LocalFileSystem
-from fsspec.implementations.memory import MemoryFileSystem
 
-from hostcore_builtin_plugins.uploaders.copying import PIECE_BYTES, Content, Store
-from hostcore_builtin_plugins.uploaders.failures import is_denied
-from hostcore_builtin_plugins.uploaders.puts import put_by_rename, put_on_disk, remove_left_files, way_to_put
+from hostcore_builtin_plugins.stores.copying import PIECE_BYTES, Content, Store
+from hostcore_builtin_plugins.stores.errors import StoreError, is_denied
+from hostcore_builtin_plugins.stores.filesystems import is_thread_safe
+from hostcore_builtin_plugins.stores.location import ANSWER_SECONDS, Location
+from hostcore_builtin_plugins.stores.put import put_by_rename, put_on_disk, remove_left_files, way_to_put
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
@@ -30,110 +30,95 @@ class StoreFolder(Store):
 
     :param uri: The folder.
     :param options: For the file system; they win over the defaults that are set here.
-    :param timeout_seconds: How long a server may be silent.
+    :param timeout_seconds: The time that a server may be silent.
     """
 
     def __init__(self, uri: str, options: Mapping[str, Any], timeout_seconds: float) -> None:
         self._uri = uri
         self._options = _options(uri, options, timeout_seconds)
+        self._answer_seconds = max(ANSWER_SECONDS, 2 * timeout_seconds)
         self._of_thread = threading.local()
-        filesystem, self._root = self._connect()
-        # Clients that wait for one request at a time are not made for several threads.
-        is_shared = isinstance(filesystem, AsyncFileSystem | LocalFileSystem | MemoryFileSystem)
-        self._shared = filesystem if is_shared else None
-        self._put = way_to_put(filesystem)
+        root = self._connect()
+        self._shared = root if is_thread_safe(root.filesystem) else None
+        self._put = way_to_put(root.filesystem)
 
-    def _connect(self) -> "tuple[AbstractFileSystem, str]":
-        if "://" in self._uri:
-            filesystem, path = fsspec.core.url_to_fs(self._uri, **self._options)
-        else:  # ``::`` in the name of a folder would chain file systems
-            filesystem = LocalFileSystem(**self._options)
-            path = filesystem._strip_protocol(self._uri)
-        _limit_retries(filesystem)
-        return filesystem, str(path).rstrip("/")
+    def _connect(self) -> Location:
+        root = Location.of(self._uri, self._options)
+        _limit_retries(root.filesystem)
+        return attrs.evolve(root, answer_seconds=self._answer_seconds)
 
-    @property
-    def _filesystem(self) -> "AbstractFileSystem":
+    def _at(self, path: str) -> Location:
         if self._shared is not None:
-            return self._shared
-        if not hasattr(self._of_thread, "filesystem"):
-            self._of_thread.filesystem, _ = self._connect()
-        return self._of_thread.filesystem
-
-    def _at(self, path: str) -> str:
-        """As the file system takes it."""
-        return f"{self._root}/{path}"
+            return self._shared.below(path)
+        if not hasattr(self._of_thread, "root"):
+            self._of_thread.root = self._connect()
+        root: Location = self._of_thread.root
+        return root.below(path)
 
     def uri(self, path: str) -> str:
         """See :class:`Store`."""
-        return str(self._filesystem.unstrip_protocol(self._at(path)))
+        place = self._at(path)
+        return str(place.filesystem.unstrip_protocol(place.path))
 
     def size(self, path: str) -> int | None:
         """See :class:`Store`.
 
         :raises IsADirectoryError: There is a folder of that name, where that excludes a file.
         """
-        filesystem, there = self._filesystem, self._at(path)
-        filesystem.invalidate_cache(there)
-        try:
-            info = filesystem.info(there)
-        except FileNotFoundError:
-            return None
-        if info["type"] == "file":
-            return int(info["size"])
+        place = self._at(path)
+        info = place.info()
+        if info is None or info["type"] == "file":
+            return None if info is None else int(info["size"])
         if self._put in (put_on_disk, put_by_rename):
-            raise IsADirectoryError(errno.EISDIR, "there is a folder of that name", there)
+            raise IsADirectoryError(errno.EISDIR, "there is a folder of that name", place.path)
         return None
 
     def pieces(self, path: str, size: int, content: Content) -> Iterator[bytes]:
         """See :class:`Store`."""
-        filesystem, there = self._filesystem, self._at(path)
+        place = self._at(path)
+        filesystem = place.filesystem
         if isinstance(filesystem, AsyncFileSystem):
             for start in range(0, size, PIECE_BYTES):
                 content.go_on()
-                yield filesystem.cat_file(there, start=start, end=min(start + PIECE_BYTES, size))
+                yield filesystem.cat_file(place.path, start=start, end=min(start + PIECE_BYTES, size))
             return
-        with filesystem.open(there, "rb") as file:
+        with filesystem.open(place.path, "rb") as file:
             while piece := file.read(PIECE_BYTES):
                 content.go_on()
                 yield piece
 
     def put(self, content: Content, path: str) -> None:
         """See :class:`Store`."""
-        self._put(self._filesystem, content, self._at(path))
+        place = self._at(path)
+        self._put(place.filesystem, content, place.path)
 
     def names(self, path: str) -> list[str]:
-        """The names right below a folder, asked anew; none if it is not there, or may not be listed."""
-        filesystem, there = self._filesystem, self._at(path)
-        filesystem.invalidate_cache(there)
-        found = _if_readable(lambda: filesystem.ls(there, detail=False)) or []
-        return [str(one).rstrip("/").rpartition("/")[2] for one in found]
+        """List the names right below a folder; none if it is not there, or may not be listed."""
+        return _if_allowed(self._at(path).names) or []
 
     def read(self, path: str) -> bytes | None:
-        """The content of a small object; None if it is not there, or may not be read."""
-        content = _if_readable(lambda: self._filesystem.cat_file(self._at(path)))
-        return None if content is None else bytes(content)
+        """Return the content of a small object; None if it is not there, or may not be read."""
+        return _if_allowed(self._at(path).read)
 
     def remove_leftovers(self, path: str) -> None:
-        """Remove what dead processes have left below a folder of the place."""
+        """Remove the files that dead processes have left below a folder of the place."""
         if self._put in (put_on_disk, put_by_rename):
-            remove_left_files(self._filesystem, self._at(path))
+            place = self._at(path)
+            remove_left_files(place.filesystem, place.path)
 
 
-def _if_readable(ask: Callable[[], T]) -> T | None:
-    """The answer; None if there is nothing, or who may write may not look."""
+def _if_allowed(ask: Callable[[], T]) -> T | None:
+    """Return the answer; None if these credentials may write and not look."""
     try:
         return ask()
-    except FileNotFoundError:
-        return None
-    except Exception as error:
+    except StoreError as error:
         if is_denied(error):
             return None
         raise
 
 
 def _limit_retries(filesystem: "AbstractFileSystem") -> None:
-    """Report a failure to the host soon: it retries itself, and knows when the run is ending."""
+    """Let failures reach the host soon: it retries itself, and knows when the run is ending."""
     if hasattr(filesystem, "call_s3"):
         filesystem.retries = _S3_TRIES
     # gcsfs tries for half a minute, and takes no setting for that: what it wraps in retries is one request.
@@ -142,7 +127,7 @@ def _limit_retries(filesystem: "AbstractFileSystem") -> None:
 
 
 def _options(uri: str, options: Mapping[str, Any], timeout_seconds: float) -> dict[str, Any]:
-    """What the file system is made with: no listing is cached, and every wait for a server has a limit."""
+    """Return the options of the file system: no listing is cached, and every wait for a server has a limit."""
     protocol = uri.partition("://")[0] if "://" in uri else "file"
     defaults = _DEFAULTS[protocol](options, timeout_seconds) if protocol in _DEFAULTS else {}
     return {"skip_instance_cache": True, "use_listings_cache": False, **defaults, **options}

@@ -1,40 +1,39 @@
-"""How the bytes of an artifact get into a store: look, write if need be, and look again."""
+"""Copying an artifact into a store: look, write if need be, and look again."""
 
 import hashlib
 import mimetypes
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Final, Protocol, Self
 
 import attrs
 
-from hostcore_builtin_plugins.uploaders.failures import failure_of, is_denied
+from hostcore_builtin_plugins.stores.errors import Missing, is_denied, upload_errors
 from hostcore_hookspecs import Artifact, FatalError, TransientError, UploadReceipt
 
-#: Of the pieces that are read at once.
+#: Size of the pieces that are read at once.
 PIECE_BYTES: Final = 8 << 20
 
 
 @attrs.frozen(kw_only=True)
 class Content:
-    """The bytes of an artifact. Pieces of them are read, and sent, for as long as the upload is not to be given up."""
+    """The bytes of an artifact, read in pieces until the upload is to be given up."""
 
-    #: Where they can be read; absolute.
+    #: The file to read; absolute.
     path: str
     #: In bytes.
     size: int
     #: In lower-case hexadecimal.
     sha256: str
-    #: As its name says; None if that says nothing.
+    #: By its name; None if that has no known ending.
     media_type: str | None
     is_canceled: Callable[[], bool] = attrs.field(eq=False)
 
     @classmethod
     def of(cls, artifact: Artifact, is_canceled: Callable[[], bool]) -> Self:
-        """What there is to read of an artifact.
+        """Return the content of an artifact.
 
-        :raises FatalError: It is not there, or is not what it was when it was committed, or its path leads elsewhere.
+        :raises FatalError: It is not there, or has changed since it was committed, or its path leads elsewhere.
         """
         place = PurePosixPath(artifact.relative_path)
         if place.is_absolute() or ".." in place.parts:
@@ -56,7 +55,7 @@ class Content:
         )
 
     def pieces(self, piece_bytes: int = PIECE_BYTES) -> Iterator[bytes]:
-        """The bytes, in order; none for an empty file.
+        """Yield the bytes, in order; none for an empty file.
 
         :raises TransientError: Once the upload is to be given up.
         """
@@ -71,12 +70,12 @@ class Content:
             raise TransientError("the upload was given up because the run is ending")
 
     def is_digest(self, sha256: str) -> bool:
-        """Whether these are its bytes, by a checksum in any case."""
+        """Return True if it has this checksum, in any case."""
         return sha256.lower() == self.sha256.lower()
 
 
 def digest_of(pieces: Iterable[bytes]) -> tuple[int, str]:
-    """The number of bytes, and their SHA-256 in lower-case hexadecimal."""
+    """Return the number of bytes, and their SHA-256 in lower-case hexadecimal."""
     size, digest = 0, hashlib.sha256()
     for piece in pieces:
         size += len(piece)
@@ -88,16 +87,16 @@ class Store(Protocol):
     """Keeps objects under paths, which have ``/`` and start at the store's own root. Used from several threads."""
 
     def uri(self, path: str) -> str:
-        """The whole name of an object."""
+        """Return the whole name of an object."""
 
     def size(self, path: str) -> int | None:
-        """Of an object, in bytes, asked anew; None if there is none."""
+        """Return the size of an object, asked anew; None if there is none."""
 
     def pieces(self, path: str, size: int, content: Content) -> Iterator[bytes]:
-        """The bytes of an object, in order.
+        """Yield the bytes of an object, in order.
 
-        :param size: How many there are.
-        :param content: What is compared with it; it says when to give up.
+        :param size: Their number.
+        :param content: The content to compare with; it ends the reading.
         """
 
     def put(self, content: Content, path: str) -> None:
@@ -105,9 +104,9 @@ class Store(Protocol):
 
 
 def copy(store: Store, content: Content, path: str, *, verify: bool) -> UploadReceipt:
-    """Have an object hold the content.
+    """Write the content, unless the object has it.
 
-    :param verify: Whether what was written is read back whole.
+    :param verify: Read back all that was written.
     :raises TransientError: The store, or the way to it, fails; or the run is ending.
     :raises FatalError: The store refuses.
     """
@@ -123,12 +122,12 @@ def copy(store: Store, content: Content, path: str, *, verify: bool) -> UploadRe
 
 
 def _is_there(store: Store, content: Content, path: str) -> bool:
-    """Whether an object holds the content. What has its size need not: the tensors of two checkpoints have the same."""
+    """Return True if an object has the content; an equal size is no proof: the tensors of two checkpoints have one."""
     try:
         if store.size(path) != content.size:
             return False
         _, sha256 = digest_of(store.pieces(path, content.size, content))
-    except FileNotFoundError:  # removed since
+    except (FileNotFoundError, Missing):  # removed since
         return False
     except Exception as error:
         # Who may write need not be allowed to look; S3 does not even tell them that there is nothing.
@@ -136,15 +135,3 @@ def _is_there(store: Store, content: Content, path: str) -> bool:
             return False
         raise
     return content.is_digest(sha256)
-
-
-@contextmanager
-def upload_errors(uri: str) -> Iterator[None]:
-    """Turn what a store's client raises into an error of the contract; a bug stays what it is."""
-    try:
-        yield
-    except Exception as error:
-        told = failure_of(error, uri)
-        if told is None or told is error:
-            raise
-        raise told from error

@@ -6,26 +6,25 @@ a file or syncs it, no store is waited for, and the time does not count.
 """
 
 import hashlib
-import queue
+import os
 import shutil
 import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, wait
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
-from fsspec.asyn import AsyncFileSystem
 from fsspec.callbacks import Callback
-from fsspec.implementations.local import LocalFileSystem
-from fsspec.implementations.memory import MemoryFileSystem
 
-from hostcore.checkpoints.durable import fsync_file
-from hostcore.supervisor.remote.store import NO_SPACE, StoreError, store_errors
+from hostcore_builtin_plugins.background import in_background
 from hostcore_builtin_plugins.control_characters import visible
+from hostcore_builtin_plugins.stores.errors import Full, Unreachable, WrongContent, is_no_space, store_errors
+from hostcore_builtin_plugins.stores.filesystems import is_thread_safe
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
@@ -35,20 +34,20 @@ _TRIES: Final = 3
 #: A transfer without progress for so long will not be finished.
 STALL_SECONDS: Final = 120.0
 _TICK_SECONDS: Final = 0.2
-#: How long the other threads may take to stop when one has failed.
+#: The time that the other threads have to stop when one has failed.
 _JOIN_SECONDS: Final = 5.0
 #: Before the second try; longer before each further one.
 PAUSE_SECONDS: Final = 0.5
-#: What trying again does not mend.
+#: Errors that another try does not mend.
 _FINAL: Final = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, NotImplementedError)
 
 
 @contextmanager
 def shown_progress(label: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """While it is entered, a bar on standard error, if that is a terminal.
+    """Show a bar on standard error, if that is a terminal.
 
     :param total: In bytes; None: not known.
-    :return: To be called with the bytes that have arrived.
+    :return: A function to call with the number of bytes that have arrived.
     """
     if not sys.stderr.isatty():
         yield lambda _: None
@@ -68,25 +67,13 @@ def shown_progress(label: str, total: int | None) -> Iterator[Callable[[int], No
         yield lambda done: progress.update(task, completed=done)
 
 
-class WrongContent(StoreError):
-    """What arrived is not what should be there."""
-
-    code = "store.content"
-
-
-class Stalled(StoreError):
-    """Nothing arrives any more."""
-
-    code = "store.unreachable"
-
-
 @attrs.frozen(kw_only=True)
 class Wanted:
     """A file to bring here."""
 
     #: Within its file system.
     source: str
-    #: How messages name it.
+    #: Its name in messages.
     uri: str
     target: Path
     #: In bytes; None: not known.
@@ -105,19 +92,19 @@ def bring(
 ) -> list[str]:
     """Bring files here. On failure, the caller removes the folder that they go to.
 
-    :param label: What the progress bar says; there is one on a terminal.
-    :param pointer: Where the job names them.
+    :param label: The text of the progress bar, which a terminal shows.
+    :param pointer: The place in the job that names them.
     :param stall_seconds: Without progress; see the module.
     :return: The SHA-256 of each, in the order of ``wanted``.
-    :raises WrongContent: When one has another size or checksum than it should.
-    :raises Stalled: When nothing arrives any more.
-    :raises StoreError: When one cannot be read, or there is no room.
+    :raises WrongContent: A file has another size or checksum than it should.
+    :raises Unreachable: Nothing arrives any more.
+    :raises StoreError: A file cannot be read, or there is no room.
     """
     if not wanted:
         return []
     _require_room(wanted, pointer)
     transfer = _Transfer(filesystem, wanted, pointer)
-    threads = min(_THREADS, len(wanted)) if _is_thread_safe(filesystem) else 1
+    threads = min(_THREADS, len(wanted)) if is_thread_safe(filesystem) else 1
     with shown_progress(label, sum(one.size or 0 for one in wanted) or None) as show:
         try:
             transfer.run(threads, show, stall_seconds)
@@ -130,19 +117,13 @@ def bring(
     return [transfer.digests[number] for number in range(len(wanted))]
 
 
-def _is_thread_safe(filesystem: "AbstractFileSystem") -> bool:
-    """Whether several threads may read at once; those of fsspec that hold one connection may not."""
-    return isinstance(filesystem, AsyncFileSystem | LocalFileSystem | MemoryFileSystem)
-
-
 def _require_room(wanted: Sequence[Wanted], pointer: str | None) -> None:
     target = wanted[0].target
     folder = next(place for place in target.parents if place.is_dir())
     needed, free = sum(one.size or 0 for one in wanted), shutil.disk_usage(folder).free
     if needed > free:
-        raise StoreError(
+        raise Full(
             f"{needed:,} bytes are to be brought here, and {folder} has room for {free:,}",
-            code="store.no_space",
             pointer=pointer,
             file=str(folder),
             hint="make room, or set HOSTCORE_CACHE_DIR or HOSTCORE_RUNS_DIR to a folder on another disk",
@@ -156,36 +137,27 @@ class _Transfer:
         self._filesystem = filesystem
         self._pointer = pointer
         self._wanted = wanted
-        self._left = deque(enumerate(wanted))
-        self._count = len(wanted)
-        self._news: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
+        self._waiting = deque(enumerate(wanted))
         self._lock = threading.Lock()
         self._moved = 0
         #: The files that the store is asked for now.
         self._arriving: set[Path] = set()
-        #: How many threads hash a file, or sync it.
+        #: The number of threads that hash a file, or sync it.
         self._at_disk = 0
-        self._threads: list[threading.Thread] = []
+        self._threads: list[Future[None]] = []
         self.cancelled = threading.Event()
         self.digests: dict[int, str] = {}
 
     def run(self, threads: int, show: Callable[[int], None], stall_seconds: float) -> None:
         """Bring all of them."""
-        for number in range(threads):
-            thread = threading.Thread(target=self._work, name=f"hostcore fetch {number + 1}", daemon=True)
-            thread.start()
-            self._threads.append(thread)
+        self._threads = [in_background(self._work, f"hostcore fetch {number + 1}") for number in range(threads)]
         seen: object = None
         seen_at = time.monotonic()
-        while self._count:
-            try:
-                error = self._news.get(timeout=_TICK_SECONDS)
-            except queue.Empty:
-                pass
-            else:
-                if error is not None:
-                    raise error
-                self._count -= 1
+        working = set(self._threads)
+        while working:
+            done, working = wait(working, _TICK_SECONDS, FIRST_EXCEPTION)
+            for thread in done:
+                thread.result()
             now, progress = time.monotonic(), self._progress()
             if self._at_disk or progress != seen:
                 seen, seen_at = progress, now
@@ -194,44 +166,37 @@ class _Transfer:
             show(self._moved)
 
     def _progress(self) -> object:
-        """Another value whenever something has arrived."""
-        return self._moved, self._count, [_size(path) for path in sorted(self._arriving.copy())]
+        """Return another value whenever something has arrived."""
+        return self._moved, len(self.digests), [_size(path) for path in sorted(self._arriving.copy())]
 
     def join(self) -> None:
         """Wait a moment for the threads, which would make anew what the caller is about to remove."""
-        end = time.monotonic() + _JOIN_SECONDS
-        for thread in self._threads:
-            thread.join(max(0.0, end - time.monotonic()))
+        wait(self._threads, _JOIN_SECONDS)
 
     def move(self, count: int) -> None:
         """Count bytes that have arrived.
 
-        :raises InterruptedError: When the transfer was cancelled.
+        :raises InterruptedError: The transfer was cancelled.
         """
         if self.cancelled.is_set():
             raise InterruptedError("the transfer was cancelled")
         with self._lock:
             self._moved += count
 
-    def _stalled(self, seconds: float) -> Stalled:
+    def _stalled(self, seconds: float) -> Unreachable:
         message = f"nothing has arrived for {seconds:g} seconds"
         hint = "look whether the store is up, and whether this machine gets there; then try again"
         waiting = next(one.uri for number, one in enumerate(self._wanted) if number not in self.digests)
-        return Stalled(message, pointer=self._pointer, file=waiting, hint=hint)
+        return Unreachable(message, pointer=self._pointer, file=waiting, hint=hint)
 
     def _work(self) -> None:
         while not self.cancelled.is_set():
             try:
-                number, one = self._left.popleft()
+                number, one = self._waiting.popleft()
             except IndexError:
                 return
-            try:
-                with store_errors(one.uri, pointer=self._pointer):
-                    self.digests[number] = self._bring(one)
-            except BaseException as error:  # noqa: BLE001 - raised in the thread that waits
-                self._news.put(error)
-                return
-            self._news.put(None)
+            with store_errors(one.uri, pointer=self._pointer):
+                self.digests[number] = self._bring(one)
 
     def _bring(self, one: Wanted) -> str:
         one.target.parent.mkdir(parents=True, exist_ok=True)
@@ -244,13 +209,13 @@ class _Transfer:
             except Exception as error:
                 self.move(-counter.counted)
                 tries = 2 if isinstance(error, WrongContent) else _TRIES
-                if tried >= tries or isinstance(error, _FINAL) or getattr(error, "errno", None) in NO_SPACE:
+                if tried >= tries or isinstance(error, _FINAL) or is_no_space(error):
                     raise
                 if self.cancelled.wait(PAUSE_SECONDS * tried):
                     raise
             else:
-                with self._disk_work():
-                    fsync_file(one.target)
+                with self._disk_work(), one.target.open("rb") as file:
+                    os.fsync(file.fileno())
                 return digest
         raise AssertionError("the last try has returned or raised")
 
@@ -260,11 +225,11 @@ class _Transfer:
             self._filesystem.get_file(one.source, str(one.target), callback=counter)
         finally:
             self._arriving.remove(one.target)
-        counter.settle(one.target.stat().st_size)
+        counter.absolute_update(one.target.stat().st_size)  # some file systems report nothing
 
     @contextmanager
     def _disk_work(self) -> Iterator[None]:
-        """While it is entered, the time does not count: no store is waited for."""
+        """Keep the time from counting while it is entered: no store is waited for."""
         with self._lock:
             self._at_disk += 1
         try:
@@ -289,12 +254,12 @@ def _checked(one: Wanted, pointer: str | None) -> str:
 
 
 def checked_digest(path: Path, sha256: str, *, uri: str, pointer: str | None) -> str:
-    """The SHA-256 of a file, in hexadecimal.
+    """Return the SHA-256 of a file, in hexadecimal.
 
-    :param sha256: What it must be; empty: anything.
-    :param uri: How messages name the file.
-    :param pointer: Where the job says what it must be.
-    :raises WrongContent: When it is another.
+    :param sha256: The expected one; empty: any.
+    :param uri: The file's name in messages.
+    :param pointer: The place in the job that says which one is expected.
+    :raises WrongContent: It is another.
     """
     with path.open("rb") as content:
         digest = hashlib.file_digest(content, "sha256").hexdigest()
@@ -316,18 +281,14 @@ class _Counter(Callback):  # type: ignore[misc] # fsspec has no types
         self.counted = 0
 
     def relative_update(self, inc: int = 1) -> None:
-        """So many bytes more."""
+        """See :class:`Callback`."""
         self._transfer.move(inc)
         self.counted += inc
 
     def absolute_update(self, value: int) -> None:
-        """So many bytes in all."""
+        """See :class:`Callback`."""
         self.relative_update(value - self.counted)
 
-    def settle(self, size: int) -> None:
-        """Count what a file system has not told of."""
-        self.absolute_update(size)
-
     def branch(self, path_1: Any, path_2: Any, kwargs: Any) -> None:  # noqa: ARG002
-        """One file has no parts that are counted apart."""
+        """Count nothing apart: one file has no parts."""
         return

@@ -1,24 +1,22 @@
-"""The places that data files lie in: this machine, and whatever fsspec has a file system for."""
+"""Data files, and the trees that they are found in: this machine's, and those of stores."""
 
 import glob
 import io
 import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from datetime import datetime
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import attrs
 import pyarrow as pa
 from fsspec.asyn import AsyncFileSystem
 from fsspec.implementations.cached import CachingFileSystem
 
+from hostcore_builtin_plugins.stores.errors import Missing, StoreError, data_errors
+from hostcore_builtin_plugins.stores.location import Location, last_change, plain
 from hostcore_hookspecs import InvalidData
-
-if TYPE_CHECKING:
-    from fsspec import AbstractFileSystem
 
 #: Parts that lie closer together are fetched as one: what lies between them costs less than another request.
 _GAP_BYTES = 64 << 10
@@ -38,15 +36,8 @@ def joined_ranges(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     return joined
 
 
-class Excerpt(io.RawIOBase):
-    """A file of which only parts can be read, each where it is in the whole file.
-
-    :param parts: Their bytes, by where they begin.
-    """
-
-    def __init__(self, parts: Mapping[int, bytes]) -> None:
-        self._parts = parts
-        self._position = 0
+class _Readable(io.RawIOBase):
+    """A file that can be read, anywhere in it."""
 
     def readable(self) -> bool:
         """See :class:`io.IOBase`."""
@@ -55,6 +46,17 @@ class Excerpt(io.RawIOBase):
     def seekable(self) -> bool:
         """See :class:`io.IOBase`."""
         return True
+
+
+class Excerpt(_Readable):
+    """A file of which only parts can be read, each where it is in the whole file.
+
+    :param parts: Their bytes, by where they begin.
+    """
+
+    def __init__(self, parts: Mapping[int, bytes]) -> None:
+        self._parts = parts
+        self._position = 0
 
     def tell(self) -> int:
         """See :class:`io.IOBase`."""
@@ -69,7 +71,7 @@ class Excerpt(io.RawIOBase):
     def read(self, size: int = -1) -> bytes:
         """See :class:`io.RawIOBase`.
 
-        :raises OSError: If there is no part at this position.
+        :raises OSError: There is no part at this position.
         """
         for start, part in self._parts.items():
             if start <= self._position < start + len(part):
@@ -82,41 +84,54 @@ class Excerpt(io.RawIOBase):
         return b""
 
 
-@contextmanager
-def data_errors(name: str, pointer: str | None = None) -> Iterator[None]:
-    """Turn what the operating system or a store says about a file into :class:`InvalidData`.
+class AnsweringFile(_Readable):
+    """A file of a store whose reads end: a store that stalls is an error.
 
-    :param name: The file, or the entry of the job that led to it.
-    :param pointer: Where the job names it.
+    :param file: As its file system opened it.
     """
-    try:
-        yield
-    except FileNotFoundError as error:
-        file = str(error.filename or name)
-        raise InvalidData(f"{file} is not there, or not any more", pointer=pointer, file=file) from error
-    except PermissionError as error:
-        file = str(error.filename or name)
-        hint = "give the user that runs the job the right to read it"
-        raise InvalidData(f"{file}: permission denied", pointer=pointer, file=file, hint=hint) from error
-    except OSError as error:
-        raise InvalidData(f"{name} cannot be read: {error}", pointer=pointer, file=name) from error
+
+    def __init__(self, file: Any, place: Location) -> None:
+        self._file = file
+        self._place = place
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """See :class:`io.IOBase`."""
+        return int(self._file.seek(offset, whence))
+
+    def tell(self) -> int:
+        """See :class:`io.IOBase`."""
+        return int(self._file.tell())
+
+    def read(self, size: int = -1) -> bytes:
+        """See :class:`io.RawIOBase`.
+
+        :raises InvalidData: The store fails, or gives no answer.
+        """
+        length = size if size >= 0 else getattr(self._file, "size", None) or 0
+        with data_errors(self._place.uri):
+            return bytes(self._place.answer(lambda: self._file.read(size), size=length))
+
+    def close(self) -> None:
+        """See :class:`io.IOBase`."""
+        self._file.close()
+        super().close()
 
 
 @attrs.frozen(kw_only=True)
 class DataFile:
     """One file of a dataset."""
 
-    #: How messages and shard ids name it: an absolute path, or a URI.
+    #: Its name in messages and shard ids: an absolute path, or a URI.
     name: str
     #: Within its file system.
     path: str
-    #: In bytes; None if the store does not say.
+    #: In bytes; None if the store has no size.
     size: int | None
     #: Changes whenever the content does.
     version: str
     #: None for a file of this machine.
-    filesystem: "AbstractFileSystem | None" = None
-    #: What the version is made of, as far as the store says it.
+    place: Location | None = attrs.field(default=None, eq=False)
+    #: Parts of the version that the store has.
     marks: Mapping[str, str] = attrs.field(factory=dict, eq=False)
     #: Equal for all names of one file of this machine (links, hard links, paths with ``..``); empty for other files.
     identity: tuple[int, ...] = attrs.field(default=(), eq=False)
@@ -127,49 +142,51 @@ class DataFile:
         """Open it for reading.
 
         :param memory_map: Map a local file into memory instead of reading it.
-        :param read_ahead: Whether reads of a remote file may fetch more than they ask for, as its file system does.
-        :raises InvalidData: If it is not there any more, or may not be read.
+        :param read_ahead: Let reads of a remote file fetch more than they ask for, as its file system does.
+        :raises InvalidData: It is gone, or may not be read.
         """
         with data_errors(self.name):
-            if self.filesystem is None:
+            if self.place is None:
                 return pa.memory_map(self.path) if memory_map else pa.OSFile(self.path)
-            return pa.PythonFile(self.filesystem.open(self.path, "rb", **self._options(read_ahead)), mode="r")
+            filesystem = self.place.filesystem
+            # A caching file system decides for itself what the one behind it fetches.
+            as_asked = {} if read_ahead or isinstance(filesystem, CachingFileSystem) else {"cache_type": "none"}
+            opened = self.place.answer(lambda: filesystem.open(self.path, "rb", **as_asked))
+            return pa.PythonFile(AnsweringFile(opened, self.place), mode="r")
 
     def open_excerpt(self, ranges: Sequence[tuple[int, int]]) -> pa.NativeFile:
         """Fetch parts of a remote file at once. Nothing else can be read from what is returned.
 
         :param ranges: Begin and end of each, in bytes.
-        :raises InvalidData: If it is not there any more, or may not be read.
+        :raises InvalidData: It is gone, or may not be read.
         """
         joined = joined_ranges(ranges)
         starts, ends = zip(*joined, strict=True)
         with data_errors(self.name):
-            if isinstance(self.filesystem, AsyncFileSystem):
-                paths = [self.path] * len(joined)
-                found = self.filesystem.cat_ranges(paths, list(starts), list(ends), on_error="raise")
+            if self.place is not None and isinstance(filesystem := self.place.filesystem, AsyncFileSystem):
+                paths, size = [self.path] * len(joined), sum(ends) - sum(starts)
+                fetch = partial(filesystem.cat_ranges, paths, list(starts), list(ends), on_error="raise")
+                found = self.place.answer(fetch, size=size)
             else:
                 with self.open(read_ahead=False) as source:
                     found = [bytes(source.read_at(end - start, start)) for start, end in joined]
         return pa.PythonFile(Excerpt(dict(zip(starts, found, strict=True))), mode="r")
 
-    def _options(self, read_ahead: bool) -> Mapping[str, Any]:
-        """How to open a remote file."""
-        # A caching file system decides for itself what the one behind it fetches.
-        return {} if read_ahead or isinstance(self.filesystem, CachingFileSystem) else {"cache_type": "none"}
-
     def head(self, length: int) -> bytes:
-        """Its first bytes; fewer if it is shorter."""
+        """Return the first bytes; fewer if it is shorter."""
         with self.open() as source, data_errors(self.name):
             return bytes(source.read(length))
 
     def require_unchanged(self) -> None:
-        """Raise :class:`InvalidData` if it is another file than when it was found. Asks the store of a remote file."""
+        """Compare it with the file that was found; a store is asked anew.
+
+        :raises InvalidData: It has changed.
+        """
         with data_errors(self.name):
-            if self.filesystem is None:
+            if self.place is None:
                 changed = _local_version(Path(self.path).stat()) != self.version
             else:
-                self.filesystem.invalidate_cache(self.path)  # of listings, which would answer with what they said then
-                found = _remote_marks(self.filesystem.info(self.path))
+                found = _remote_marks(self.place.ask(lambda fs: fs.info(self.path)))
                 # A listing may say less than what is asked about one file.
                 changed = any(found[mark] != self.marks[mark] for mark in found.keys() & self.marks.keys())
         if changed:
@@ -179,27 +196,31 @@ class DataFile:
                 hint="a dataset must stay as it is while runs read it: start a new run",
             )
 
+    def tree(self) -> "FileTree":
+        """Return the tree that it lies in."""
+        return LocalFileTree() if self.place is None else RemoteFileTree(self.place)
+
 
 class FileTree(Protocol):
-    """What the search for files asks of a file system. Paths have ``/``."""
+    """A file system, as the search for files needs it. Paths have ``/``."""
 
     def kind(self, path: str) -> str | None:
-        """``file``, ``folder``, or None if there is nothing."""
+        """Return ``file``, ``folder``, or None if there is nothing."""
 
     def file(self, path: str) -> DataFile:
-        """A file that is there."""
+        """Return a file that is there."""
 
     def name(self, path: str) -> str:
-        """How messages name the path."""
+        """Return the path's name in messages."""
 
     def walk(self, folder: str) -> Iterator[str]:
-        """All files below the folder, but for those in hidden folders of this machine."""
+        """Yield all files below the folder, but for those in hidden folders of this machine."""
 
     def glob(self, pattern: str) -> Sequence[str]:
-        """All files and folders that match."""
+        """Return all files and folders that match."""
 
     def neighbours(self, path: str) -> tuple[str, Sequence[str]]:
-        """For a path that names nothing: the nearest folder above that is there, and the names in it."""
+        """Return the nearest folder above a path that names nothing, and the names in it."""
 
 
 class LocalFileTree:
@@ -258,18 +279,21 @@ class LocalFileTree:
 
 
 class RemoteFileTree:
-    """A file system of fsspec."""
+    """A store.
 
-    def __init__(self, filesystem: "AbstractFileSystem") -> None:
-        self._filesystem = filesystem
-        #: What listings said, so that a listed file costs no request of its own.
+    :param place: Any place in it.
+    """
+
+    def __init__(self, place: Location) -> None:
+        self._place = place
+        #: By path, as listings have them, so that a listed file costs no request of its own.
         self._infos: dict[str, Mapping[str, Any]] = {}
 
     def kind(self, path: str) -> str | None:
         """See :class:`FileTree`."""
         try:
             info = self._info(path)
-        except FileNotFoundError:
+        except Missing:
             return None
         return "folder" if info["type"] == "directory" else "file"
 
@@ -282,23 +306,23 @@ class RemoteFileTree:
             path=path,
             size=info.get("size"),
             version=marks.get("etag") or f"{info.get('size')}-{marks.get('changed', '')}",
-            filesystem=self._filesystem,
+            place=self._at(path),
             marks=marks,
         )
 
     def name(self, path: str) -> str:
         """See :class:`FileTree`."""
-        return str(self._filesystem.unstrip_protocol(path))
+        return str(self._place.filesystem.unstrip_protocol(path))
 
     def walk(self, folder: str) -> Iterator[str]:
         """See :class:`FileTree`."""
-        found = self._filesystem.find(folder, detail=True)
+        found = self._place.ask(lambda fs: fs.find(folder, detail=True))
         self._infos.update(found)
         yield from found
 
     def glob(self, pattern: str) -> Sequence[str]:
         """See :class:`FileTree`."""
-        found = self._filesystem.glob(pattern, detail=True)
+        found = self._place.ask(lambda fs: fs.glob(pattern, detail=True))
         self._infos.update(found)
         return list(found)
 
@@ -306,15 +330,17 @@ class RemoteFileTree:
         """See :class:`FileTree`."""
         folder = path.rstrip("/").rpartition("/")[0]
         try:
-            listed = self._filesystem.ls(folder, detail=False)
-        except (OSError, ValueError, NotImplementedError):  # not every store can list, nor has every path a folder
-            listed = []
-        return folder, [child.rstrip("/").rpartition("/")[2] for child in listed]
+            return folder, self._at(folder).names()
+        except StoreError:  # not every store can list, nor has every path a folder
+            return folder, []
 
     def _info(self, path: str) -> Mapping[str, Any]:
         if path not in self._infos:
-            self._infos[path] = self._filesystem.info(path)
+            self._infos[path] = self._at(path).ask(lambda fs: fs.info(path))
         return self._infos[path]
+
+    def _at(self, path: str) -> Location:
+        return attrs.evolve(self._place, path=path, uri=self.name(path))
 
 
 def is_hidden(name: str) -> bool:
@@ -352,13 +378,7 @@ def _local_version(found: os.stat_result) -> str:
 
 
 def _remote_marks(info: Mapping[str, Any]) -> dict[str, str]:
-    """The size, the ETag and the time of the last change. Every file system of fsspec has its own names for them."""
-    by_name = {key.lower().replace("_", "").replace("-", ""): value for key, value in info.items()}
-    times = (by_name.get(key) for key in ("mtime", "lastmodified", "updated", "modified", "created"))
-    changed = next((time for time in times if time), None)
-    marks = {
-        "size": by_name.get("size"),
-        "etag": by_name.get("etag"),
-        "changed": changed.timestamp() if isinstance(changed, datetime) else changed,
-    }
+    """Return the size, the ETag and the time of the last change, as far as the store says them."""
+    by_name = plain(info)
+    marks = {"size": by_name.get("size"), "etag": by_name.get("etag"), "changed": last_change(info)[1]}
     return {mark: str(value).strip('"') for mark, value in marks.items() if value is not None}

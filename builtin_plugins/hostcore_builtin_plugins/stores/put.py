@@ -15,9 +15,9 @@ from fsspec.callbacks import Callback
 from fsspec.implementations.local import LocalFileSystem
 
 from hostcore_builtin_plugins.processes import place_name
-from hostcore_builtin_plugins.uploaders.copying import Content
-from hostcore_builtin_plugins.uploaders.failures import error_code, failure_of
-from hostcore_hookspecs import FatalError, TransientError
+from hostcore_builtin_plugins.stores.copying import Content
+from hostcore_builtin_plugins.stores.errors import StoreError, error_code, meaning
+from hostcore_hookspecs import FatalError
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 #: Writes the content under a path of the file system.
 Put = Callable[["AbstractFileSystem", Content, str], None]
 
-#: What is sent to a store at once. A connection that breaks costs one of them; each upload holds one in memory.
+#: Size of one request. A connection that breaks costs one of them; each upload holds one in memory.
 _PART_BYTES: Final = 16 << 20
 _S3_MOST_PARTS: Final = 10_000
 #: A large object is hundreds of parts: one that fails does not cost the others.
@@ -82,7 +82,8 @@ def _sent_part(filesystem: "AbstractFileSystem", content: Content, part: Mapping
         try:
             return dict(filesystem.call_s3("upload_part", **part))
         except Exception as error:
-            if not again or not isinstance(failure_of(error, part["Key"]), TransientError):
+            found = meaning(error, part["Key"])
+            if not again or not (isinstance(found, StoreError) and found.is_transient):
                 raise
             content.go_on()
             time.sleep(_PART_PAUSE_SECONDS)
@@ -158,7 +159,7 @@ def _in_bucket(path: str) -> Iterator[None]:
 
 
 class _GoOn(Callback):  # type: ignore[misc]  # fsspec has no types
-    """Told by a client of its progress; ends the transfer once the upload is to be given up."""
+    """Progress of a client; it ends the transfer once the upload is to be given up."""
 
     def __init__(self, content: Content) -> None:
         super().__init__()
@@ -224,7 +225,7 @@ _OBJECT_STORES: Final[Mapping[str, Put]] = {
 
 
 def way_to_put(filesystem: "AbstractFileSystem") -> Put:
-    """How to write in a file system. One that is not known is taken for one that can rename."""
+    """Return the way to write in a file system; an unknown one is expected to rename."""
     if isinstance(filesystem, LocalFileSystem):
         return put_on_disk
     protocols = (filesystem.protocol,) if isinstance(filesystem.protocol, str) else filesystem.protocol
@@ -232,7 +233,7 @@ def way_to_put(filesystem: "AbstractFileSystem") -> Put:
 
 
 def remove_left_files(filesystem: "AbstractFileSystem", folder: str) -> None:
-    """Remove what dead processes have left below a folder while they wrote by way of a hidden file."""
+    """Remove the hidden files that dead processes have left below a folder."""
     for path in filesystem.find(folder):
         writer = Writer.of(PurePosixPath(path).name)
         with suppress(FileNotFoundError):  # another process cleans up, too
@@ -254,14 +255,14 @@ class Writer:
 
     @classmethod
     def of(cls, name: str) -> "Writer | None":
-        """Who writes a file of that name; None if it is not one of these files."""
+        """Return the writer of a file by its name; None for any other file."""
         found = _NAME.fullmatch(name)
         return cls(host=found["host"], pid=int(found["pid"]), token=found["token"]) if found else None
 
     def is_dead(self, changed: Callable[[], float], *, now: Callable[[], float] = time.time) -> bool:
-        """Whether it will never finish its file.
+        """Return True if it will never finish its file.
 
-        :param changed: When the file was changed last, in seconds since 1970.
+        :param changed: The time of the file's last change, in seconds since 1970.
         :param now: The clock.
         """
         if self.token == _TOKEN:
@@ -272,7 +273,7 @@ class Writer:
 
 
 def name_for_writing() -> str:
-    """A name that no other file has, hidden, for a file that gets its own name when it is whole."""
+    """Return a unique hidden name for a file that gets its own name when it is whole."""
     return f"{_PREFIX}{place_name()}-{os.getpid()}-{_TOKEN}-{next(_NUMBERS)}"
 
 
