@@ -20,7 +20,7 @@ from transformers import PreTrainedTokenizerFast
 HERE = Path(__file__).parent
 TOKENS = 2048
 SPECIAL = {"pad_token": "<pad>", "eos_token": "</s>"}
-#: A conversation as the model reads it. ``</s>`` ends what each has said.
+#: Template of a conversation. ``</s>`` ends each message.
 CHAT = "{% for message in messages %}{{ message['role'] }}: {{ message['content'] }}</s>{% endfor %}"
 #: Every tenth text is for validation.
 HELD_OUT = 10

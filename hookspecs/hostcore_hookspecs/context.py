@@ -1,4 +1,4 @@
-"""What the host hands to every trainer method and lifecycle hook."""
+"""Context that the host passes to every trainer method and lifecycle hook."""
 
 import warnings
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ class Host(Protocol):
     """The host's side of what a component may ask for."""
 
     def is_stopping(self) -> bool:
-        """Whether the run was asked to stop, as far as all ranks know."""
+        """Return whether the run was asked to stop, as far as all ranks know."""
 
     def request_stop(self, reason: str) -> None:
         """Note a request to stop."""
@@ -32,7 +32,7 @@ class Host(Protocol):
         """Note that the trainer is to go back to the state of a checkpoint."""
 
     def any_rank(self, flag: bool) -> bool:
-        """Whether any rank says so."""
+        """Return whether the flag is set on any rank."""
 
     def begin_update(self) -> None:
         """Note that the present step cannot be made again from here on."""
@@ -65,8 +65,8 @@ class StepContext:
     #: What the batch at hand is of: ``train``, ``validation`` or ``test``. ``train`` also where there is no batch.
     split: str = "train"
     #: The number of the batch at hand on this rank, from 0: in training since the beginning of the epoch, also when the
-    #: run goes on inside of it; else since the beginning of this validation or test. With ``accumulate`` each batch of
-    #: a step counts, and ``train_step`` sees the number of its last one.
+    #: run is resumed inside of it; else since the beginning of this validation or test. With ``accumulate`` each batch
+    #: of a step counts, and ``train_step`` sees the number of its last one.
     batch_index: int = 0
     #: ``weights`` and the fetched ``inputs`` of the job: absolute paths, by name.
     model_handles: Mapping[str, Any] = attrs.field(factory=dict)
@@ -84,7 +84,7 @@ class StepContext:
     #: returns does not count, and a trainer that adds up predictions for ``evaluation_metrics`` leaves it out.
     batch_counts: bool = True
     #: Whether a checkpoint that is due by time follows the step at hand; on all ranks alike. One that is due by its
-    #: step is not announced: ``job.checkpoint_every`` says when. Since 1.1.
+    #: step is not announced: it follows from ``job.checkpoint_every``. Since 1.1.
     checkpoint_due: bool = False
     #: Whether the batches at hand are those of the check before the first step; see the job's ``sanity_batches``. For
     #: trainers that decide something by a validation. Requests made meanwhile are ignored. Since 1.1.
@@ -92,7 +92,7 @@ class StepContext:
     _host: Host | None = None
 
     def is_canceled(self) -> bool:
-        """Whether the run was asked to stop. For long work inside one step. All ranks get one answer."""
+        """Return whether the run was asked to stop. For long work inside one step. All ranks get one answer."""
         return self._host is not None and self._host.is_stopping()
 
     def request_stop(self, reason: str) -> None:
@@ -125,7 +125,7 @@ class StepContext:
         self._of_run("request_restore").request_restore(step, reason)
 
     def any_rank(self, flag: bool) -> bool:
-        """Whether any rank says so: a collective, so all ranks must call it at the same place.
+        """Return whether the flag is set on any rank: a collective, so all ranks must call it at the same place.
 
         One rank gets its own answer back, and so does a context made by hand.
         """
@@ -157,7 +157,7 @@ class StepContext:
     def warn(self, message: str) -> None:
         """Record a ``warning`` event in the name of the component that calls: for what does not stop the run.
 
-        A rank's own; where all ranks see the same, let the first one say it. In a context made by hand it becomes a
+        A rank's own; where all ranks see the same, let the first rank record it. In a context made by hand it becomes a
         Python warning.
 
         :param message: One line.

@@ -53,7 +53,7 @@ class Dataset(Protocol):
 
 @attrs.frozen(kw_only=True)
 class DataContext:
-    """What a data source, and a trainer that brings its data, is told about the run."""
+    """Context of a data source, and of a trainer that brings its data."""
 
     seed: int = 0
     rank: int = 0
@@ -63,7 +63,7 @@ class DataContext:
     #: ``train``, ``validation`` or ``test``.
     split: str = "train"
     #: The run directory, absolute: what a data source notes there, such as the version of a table, it finds when the
-    #: run goes on. Of this machine alone, if the machines of a run share no folder. Empty in a context made by hand.
+    #: run is resumed. Of this machine alone, if the machines of a run share no folder. Empty in a context made by hand.
     run_dir: str = ""
 
 
@@ -76,6 +76,6 @@ def open_dataset(dataset: Mapping[str, Any], ctx: DataContext) -> Dataset:
     :param dataset: The job's ``dataset`` (or ``validation``, ``test``) as given, by it or by its trainer; paths are
         absolute.
     :param ctx: About the run.
-    :raises InvalidData: When the data is missing or is not what the settings say.
+    :raises InvalidData: When the data is missing or does not fit the settings.
     :raises Exception: The job is invalid as well, with the exception and its place in the source's code.
     """

@@ -1,6 +1,6 @@
 """The default ``state_dict`` and ``load_state_dict`` of trainers: a state in named parts.
 
-A part with methods of these names is stored as they say; any other as it is, if a checkpoint can hold it.
+A part with methods of these names is stored by them; any other as it is, if a checkpoint can hold it.
 """
 
 import dataclasses

@@ -1,7 +1,7 @@
 """Names of the contract that will go, and names that have gone. Every text about them is here.
 
 A name is deprecated in one minor version and removed two minors later. Until then it works as before, and its user
-is told; afterwards it is an error that still says what to use instead. So an entry is added here when a name is
+is warned; afterwards it is an error that still names the replacement. So an entry is added here when a name is
 deprecated, and stays when it is removed; removing a name means to take it out of its specification, or of the class or
 module that has it.
 
@@ -29,7 +29,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 @attrs.frozen(kw_only=True)
 class Deprecation:
-    """When a name was deprecated, when it goes, and what to use instead."""
+    """Deprecation of a name: versions, and its replacement."""
 
     #: Versions of the contract: ``1.1.0``, ``1.3.0``.
     since: str
@@ -41,12 +41,12 @@ class Deprecation:
 
     @property
     def is_removed(self) -> bool:
-        """Whether the contract that is installed has it no more."""
+        """True if the installed contract no longer has the name."""
         return _numbers(API_VERSION) >= _numbers(self.removed_in)
 
     @property
     def history(self) -> str:
-        """What follows the name in a sentence: ``is deprecated since 1.1.0 and will be removed in 1.3.0``."""
+        """Text after the name in a sentence: ``is deprecated since 1.1.0 and will be removed in 1.3.0``."""
         if self.is_removed:
             return f"was removed from the contract in {self.removed_in} (deprecated since {self.since})"
         return f"is deprecated since {self.since} and will be removed in {self.removed_in} of the contract"
@@ -70,7 +70,7 @@ class RemovedName(ImportError):
 
 
 def public_name(name: str) -> Any:
-    """What ``hostcore_hookspecs`` has under a deprecated name; its user is recorded, and warned.
+    """Return the object under a deprecated name; its user is recorded, and warned.
 
     :raises RemovedName: It was deprecated, and has gone.
     :raises AttributeError: It is no name of the contract, and never was one.
@@ -87,7 +87,7 @@ def public_name(name: str) -> Any:
 
 
 def removed_hook(kind: str, hook: str) -> Deprecation | None:
-    """What there is to say about a hook that a kind has no more; None if it still has it, or never had it."""
+    """Return the deprecation of a hook that a kind no longer has; None if it still has it, or never had it."""
     deprecation = HOOKS.get((kind, hook))
     return deprecation if deprecation is not None and deprecation.is_removed else None
 

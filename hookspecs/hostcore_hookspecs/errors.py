@@ -1,6 +1,6 @@
 """Errors: one hierarchy for the host and for what plugins raise.
 
-Every error says what was wrong, where, and what to do; ``code`` is stable, so that programs can tell them apart.
+Every error has what was wrong, where, and what to do; ``code`` is stable, so that programs can distinguish errors.
 """
 
 from typing import Any
@@ -65,7 +65,7 @@ class InvalidSettings(HostcoreError):
 
 
 class InvalidData(HostcoreError):
-    """Raised by a data source, or while batches are prepared, when the data is not what the job says it is.
+    """Raised by a data source, or while batches are prepared, when the data does not fit the job.
 
     Before the first step is finished it makes the job invalid (exit code 2); later it fails the run (exit code 1).
     """
@@ -76,7 +76,7 @@ class InvalidData(HostcoreError):
 class TransientError(HostcoreError):
     """Raised by a reporter, uploader or launcher for something that may work when tried again.
 
-    :param retry_after_seconds: How long the other side asked to be left alone; None if it did not say.
+    :param retry_after_seconds: How long the other side asked to be left alone; None if it did not ask.
     """
 
     code = "plugin.transient"
@@ -94,7 +94,7 @@ class FatalError(HostcoreError):
 
 @attrs.frozen(kw_only=True)
 class RunError:
-    """Why a run failed."""
+    """Cause of a run's failure."""
 
     #: The exception's class, or ``WorkerDied``.
     type: str

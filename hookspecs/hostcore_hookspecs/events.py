@@ -160,7 +160,7 @@ class SampleSaved:
 class ArtifactUploaded:
     """An uploader has copied something as a whole: all files of a checkpoint or of a generated sample, or one document.
 
-    One event for each, not for each of its files. Nothing is told of the copies of a log that grows.
+    One event for each, not for each of its files. Copies of a growing log have no events.
     """
 
     #: Below the run directory: of a checkpoint or a sample, its folder.
@@ -188,7 +188,7 @@ class UploadFailed:
 
 @attrs.frozen(kw_only=True)
 class ReporterFailed:
-    """A reporter failed or hangs; the run goes on, and so do the other reporters."""
+    """A reporter failed or hangs; the run and the other reporters are not affected."""
 
     reporter: str
     message: str

@@ -14,7 +14,7 @@ def _empty() -> Mapping[str, Any]:
 
 @attrs.frozen(kw_only=True)
 class Resources:
-    """What a job asks its launcher's engine for."""
+    """Resources requested of a launcher's engine."""
 
     #: Machines.
     num_nodes: int = 1
@@ -24,7 +24,7 @@ class Resources:
     cpus_per_node: float | None = None
     #: Memory of each machine in GB (10^9 bytes); None: what the engine gives.
     memory_per_node_gb: float | None = None
-    #: The container image; None: what the launcher's settings say, or none.
+    #: The container image; None: that of the launcher's settings, or none.
     image: str | None = None
     #: The Kubernetes namespace, or the Slurm account.
     namespace: str | None = None

@@ -34,8 +34,8 @@ FUNCTIONS_GROUP: Final = "hostcore.functions"
 #: It is read without an import, so that nothing of a plugin runs before it is allowed.
 RUNS_CODE_GROUP: Final = "hostcore.runs_code"
 
-#: The entry-point group of what the job service has beside jobs: name -> a class, as
-#: ``hostcore_service.sections.ServiceSection`` says.
+#: The entry-point group of the job service's sections: name -> a class with the interface of
+#: ``hostcore_service.sections.ServiceSection``.
 SERVICE_SECTIONS_GROUP: Final = "hostcore.service_sections"
 
 Room = Literal["worker", "supervisor"]

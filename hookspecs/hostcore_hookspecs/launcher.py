@@ -1,9 +1,9 @@
 """The launcher contract: starts a supervisor somewhere (here, Kubernetes, Slurm, Ray) and watches it from afar.
 
 What is launched sees the run directory, at the same path: on this machine, or on a file system that the machines
-share. An instance with the attribute ``sees_run_dir = False`` says that it does not. It then gets the job itself:
+share. An instance with the attribute ``sees_run_dir = False`` declares that it does not. It then gets the job itself:
 ``ctx.document`` is to lie in a file there, whose path takes the place of ``ctx.job_path`` in ``ctx.command``. Such a
-run is seen from afar only by what the launcher says of it, and by its mirror (``checkpoint_base_uri``).
+run is seen from afar only by the launcher's status of it, and by its mirror (``checkpoint_base_uri``).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,12 +19,12 @@ REQUIRED = ("plan", "launch", "poll", "cancel", "read_logs")
 
 @attrs.frozen(kw_only=True)
 class LaunchContext:
-    """What is to be started."""
+    """Launch: the job, its command and its environment."""
 
     job: Job
     #: The job file to hand on; absolute.
     job_path: str
-    #: The job to hand on, as plain JSON: it says that it is run where it arrives.
+    #: The job to hand on, as plain JSON: it is marked to run where it arrives.
     document: Mapping[str, Any] = attrs.field(factory=dict)
     #: Names this launch, the same for every try of it. A try may have been killed before the handle was written
     #: down: a launcher that finds what an earlier try has started returns its handle, and starts nothing.
@@ -38,13 +38,13 @@ class LaunchContext:
     command: Sequence[str]
     #: Environment variables to set, beside those of the launcher.
     env: Mapping[str, str]
-    #: Tell the user something, a line at a time.
+    #: Print a line for the user.
     log: Callable[[str], None]
 
 
 @attrs.frozen(kw_only=True)
 class LaunchPlan:
-    """What a launcher would do, for people to read before it does it."""
+    """Preview of a launch, for people to read before it."""
 
     #: One line: ``PyTorchJob trainer-1 in namespace ml, 2 nodes with 8 GPUs``.
     summary: str
@@ -65,7 +65,7 @@ class LaunchHandle:
 
 @attrs.frozen(kw_only=True)
 class LaunchStatus:
-    """What became of it."""
+    """Status of a launch."""
 
     #: ``submitted``, ``running``, ``succeeded``, ``failed``, ``cancelled``, ``preempted`` or ``lost``.
     status: str
@@ -84,7 +84,7 @@ class LogChunk:
 
 @hookspec(firstresult=True)
 def plan(ctx: LaunchContext) -> LaunchPlan:
-    """Called by ``hostcore validate`` and before :func:`launch`: say what would be done, without doing it.
+    """Called by ``hostcore validate`` and before :func:`launch`: return a preview of the launch, without launching.
 
     :param ctx: What is to be started.
     :raises Exception: The job is not launched, and invalid for ``hostcore validate``.
@@ -111,7 +111,7 @@ def poll(handle: LaunchHandle) -> LaunchStatus:
 
     :param handle: What :func:`launch` returned.
     :raises TransientError: The engine did not answer.
-    :raises FatalError: It refuses to tell; with the code ``launch.elsewhere``, only another machine can.
+    :raises FatalError: It refuses to answer; with the code ``launch.elsewhere``, only another machine can.
     :raises Exception: The run keeps the status that it had; it is asked again.
     """
 
@@ -122,7 +122,7 @@ def cancel(handle: LaunchHandle, grace_seconds: float) -> None:
 
     :param handle: What :func:`launch` returned.
     :param grace_seconds: How long the run may take to write a checkpoint.
-    :raises Exception: Reported by the command that cancels; the run goes on.
+    :raises Exception: Reported by the command that cancels; the run continues.
     """
 
 
@@ -132,5 +132,5 @@ def read_logs(handle: LaunchHandle, since: str) -> LogChunk:
 
     :param handle: What :func:`launch` returned.
     :param since: Empty for the beginning; else the ``next`` of the chunk before.
-    :raises Exception: Reported by the command that reads; the run goes on.
+    :raises Exception: Reported by the command that reads; the run continues.
     """

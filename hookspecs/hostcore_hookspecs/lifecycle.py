@@ -4,7 +4,7 @@ All callbacks are called, in the order of the job's ``callbacks``; what they ret
 :func:`select_device`. At a step the order is: metrics, validation, sample, checkpoint.
 
 A class may declare ``CHANGES_TRAINING = True``: it clips gradients, ends the run, or changes in another way what is
-learned. Without it a callback says that it only looks on, and the conformance kit holds it to that: with it or without
+learned. Without it a callback declares that it only looks on, and the conformance kit checks that: with it or without
 it, losses, final state and random generators are the same to the bit. ``hostcore evaluate`` trains nothing, and leaves
 out the callbacks that declare it.
 """

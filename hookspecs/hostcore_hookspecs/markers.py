@@ -20,7 +20,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 def not_a_hook(method: _F) -> _F:
-    """Say that a public method is not a hook, though its name comes close to one.
+    """Mark a public method as no hook, though its name comes close to one.
 
     hostcore refuses a component whose method is called ``train_stpe``, because it would never be called. This marker is
     for the rare method that is meant to have such a name.

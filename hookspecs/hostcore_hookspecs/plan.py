@@ -1,4 +1,4 @@
-"""What is about to run: the job and the plugins that it selected."""
+"""Plan of a run: the job and the plugins that it selected."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -27,7 +27,7 @@ class PluginRef:
 
     @property
     def provenance(self) -> str:
-        """How messages name it: ``flight_delay (hostcore-flight-delay 0.1.0)``."""
+        """Name in messages: ``flight_delay (hostcore-flight-delay 0.1.0)``."""
         return f"{self.name} ({self.dist} {self.version})" if self.dist else self.name
 
 

@@ -10,7 +10,7 @@ REQUIRED = ("authorize_job",)
 
 @attrs.frozen(kw_only=True)
 class Principal:
-    """Who submits the job."""
+    """Submitter of a job."""
 
     name: str
     groups: tuple[str, ...] = ()
@@ -18,7 +18,7 @@ class Principal:
 
 @attrs.frozen(kw_only=True)
 class Denial:
-    """Why a job may not run."""
+    """Refusal of a job, with its reason."""
 
     reason: str
     #: What the user can do about it.
@@ -27,7 +27,7 @@ class Denial:
 
 @attrs.frozen(kw_only=True)
 class PolicyContext:
-    """What a policy is told beside the plan."""
+    """Context of a policy: the plan, and its route."""
 
     plan: Plan
     #: Whether the job came through the service, not from a shell on this machine.

@@ -2,14 +2,14 @@
 
 Each reporter is served by a thread of its own, from which all its methods are called, and which remembers in the run
 directory how far it has come. While a reporter is slow, hangs or fails, its events wait in the log: none is lost, none
-is told out of order, and no step and no other reporter waits. What it raises decides what the host does next:
+is reported out of order, and no step and no other reporter waits. Its exceptions decide what the host does next:
 
 - :class:`~hostcore_hookspecs.errors.FatalError`: it gets no more events in this attempt;
 - anything else: the same event again, a few times at once and then at growing intervals, until it is taken. The
   failure is recorded once.
 
-A class may declare ``LIVE_ONLY = True``: it shows what happens now, and is told nothing of what earlier attempts have
-left untold.
+A class may declare ``LIVE_ONLY = True``: it shows what happens now, and gets no events that earlier attempts have
+left unreported.
 """
 
 from collections.abc import Callable
@@ -29,7 +29,7 @@ def _no_log(message: str) -> None:
 
 @attrs.frozen(kw_only=True)
 class ReporterContext:
-    """What a reporter is told about the run."""
+    """Context of a reporter."""
 
     run_id: str
     attempt: int
@@ -37,7 +37,7 @@ class ReporterContext:
     #: Absolute.
     run_dir: str
     #: The ``seq`` of the last event before this attempt; 0 for a new run. Events up to it may still come, if they
-    #: were not told before.
+    #: were not reported before.
     last_seq: int = 0
     #: Writes a warning into the log of the run: the name of a value that has to be left out, for instance. Once for
     #: each finding; safe from any thread.
@@ -49,7 +49,7 @@ def open(ctx: ReporterContext) -> None:
     """Called once per attempt, before the first event; again if it raised. Optional.
 
     :param ctx: About the run.
-    :raises FatalError: The reporter is told nothing in this attempt.
+    :raises FatalError: The reporter gets no events in this attempt.
     :raises Exception: The host calls it again, a few times at once and then at growing intervals.
     """
 
@@ -67,7 +67,7 @@ def report_event(event: Event) -> None:
 
 @hookspec(firstresult=True)
 def close() -> None:
-    """Called once per attempt, after the last event that it will be told; flush here. Optional.
+    """Called once per attempt, after its last event; flush here. Optional.
 
     :raises Exception: Recorded as ``reporter_failed``; it is not called again.
     """

@@ -10,7 +10,7 @@ REQUIRED = ("resolve_ref",)
 
 @attrs.frozen(kw_only=True)
 class ResolveContext:
-    """What a resolver is told about the run."""
+    """Context of a resolver."""
 
     job: Job
     #: The key of the job's ``inputs``: ``base_model_ref``.

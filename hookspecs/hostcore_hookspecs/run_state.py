@@ -1,4 +1,4 @@
-"""Where a run stands, as plugins may read it."""
+"""State of a run, as plugins may read it."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -29,7 +29,7 @@ class Checkpoint:
 
 @attrs.frozen(kw_only=True)
 class SampleRequest:
-    """What a job's ``samples`` asks a trainer to generate."""
+    """Request for a generated sample, from the job's ``samples``."""
 
     prompt: str | None = None
     negative_prompt: str | None = None
@@ -71,7 +71,7 @@ class Best:
 
 @attrs.frozen(kw_only=True, eq=False)
 class RunState:
-    """Where the run stands. The host advances it; plugins read it, and cannot assign to it."""
+    """State of a run. The host advances it; plugins read it, and cannot assign to it."""
 
     #: Finished steps, over all attempts.
     step: int = 0

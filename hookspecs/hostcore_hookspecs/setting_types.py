@@ -30,7 +30,7 @@ class Secret:
 
     @property
     def value(self) -> str:
-        """What must not be seen. Take it at the last moment."""
+        """Secret text. Take it at the last moment."""
         return self._value
 
     def __repr__(self) -> str:

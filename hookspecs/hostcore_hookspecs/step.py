@@ -31,7 +31,7 @@ class StepControl:
 # Not frozen: attrs sets each field of a frozen object by a call, which would double what one costs at every step.
 @attrs.define(kw_only=True, eq=False)
 class StepResult:
-    """What one step reports. To be read, not changed: a wrapper around a step returns another one.
+    """Result of one step. To be read, not changed: a wrapper around a step returns another one.
 
     An object of another class with the attributes ``metrics`` and, if it likes, ``debug``, ``control`` and ``weight``
     is accepted as well.
@@ -51,7 +51,7 @@ class StepResult:
 
 @attrs.frozen(kw_only=True)
 class Capabilities:
-    """What a trainer can do beyond one rank in fp32. A job that asks for more is invalid before it starts.
+    """Abilities of a trainer beyond one rank in fp32. A job that asks for more is invalid before it starts.
 
     Assigned in the class: ``CAPABILITIES = Capabilities(precisions=("fp32", "bf16"))``.
     """

@@ -32,7 +32,7 @@ def data_sections(hyperparams: Any, ctx: DataContext) -> Mapping[str, Mapping[st
     called when a job is only checked, and before an evaluation: it should be quick, and depend on its arguments alone.
 
     :param hyperparams: As ``ctx.hyperparams``: an instance of ``Hyperparams``, or the job's own mapping.
-    :param ctx: About the run: seed, ranks and ``cache_dir``. Its ``split`` says nothing.
+    :param ctx: About the run: seed, ranks and ``cache_dir``. Its ``split`` has no meaning.
     :return: The sections ``dataset``, ``validation`` and ``test``, any of them, as a job would have them: plain JSON.
         Equal on all ranks. A section that the job has wins, as a whole, and so do its ``mock_batches`` over
         ``dataset``. A ``source`` may be an import path. None for none.
@@ -67,7 +67,7 @@ def configure(ctx: StepContext) -> Any:
 def prepare_batch(raw_batch: "pa.RecordBatch | Any", state: Any, ctx: StepContext) -> Any:
     """Called for every batch, on the loop's thread: turn rows into what :func:`train_step` takes.
 
-    Batches of a validation or a test come here too; ``ctx.split`` says what this one is of, ``ctx.batch_index`` its
+    Batches of a validation or a test come here too; ``ctx.split`` is the split of this one, ``ctx.batch_index`` its
     number.
 
     :param raw_batch: ``job.batch_size`` rows, with the columns of the job's ``dataset.columns``. An element of the
@@ -84,7 +84,7 @@ def prepare_batch(raw_batch: "pa.RecordBatch | Any", state: Any, ctx: StepContex
 def train_step(prepared_batch: Any, state: Any, ctx: StepContext) -> StepResult:
     """Called once per step: forward, backward, one optimizer update.
 
-    When it raises an error that says that memory ran out, and the trainer declares ``Capabilities(split_on_oom=True)``,
+    When it raises an error about exhausted memory, and the trainer declares ``Capabilities(split_on_oom=True)``,
     it is called again for the same step, with the batch in parts.
 
     :param prepared_batch: What :func:`prepare_batch` returned; with ``accumulate`` n > 1, a tuple of n of them. Of a
@@ -104,13 +104,13 @@ def state_dict(state: Any) -> dict[str, object]:
 
     A trainer without it and :func:`load_state_dict` has the default (since 1.1), for a state that is a dictionary, a
     dataclass or an attrs class. A value with methods ``state_dict`` and ``load_state_dict``, such as modules,
-    optimizers and schedulers have, is stored as these say, also in dictionaries within; any other as it is. What a
+    optimizers and schedulers have, is stored by these, also in dictionaries within; any other as it is. What a
     checkpoint cannot hold is refused before the first step, and so is a name that the first step adds.
 
     :param state: What :func:`configure` returned.
     :return: A dictionary of tensors, numbers, strings, bytes, NumPy arrays, None, and lists, tuples and dictionaries of
         these. Model, optimizer and scheduler; the host itself stores the random states and the place in the data. A
-        :class:`~hostcore_hookspecs.TensorFile` says in which file its tensors are stored.
+        :class:`~hostcore_hookspecs.TensorFile` selects the file of its tensors.
     :raises Exception: The run fails.
     """
     stored: dict[str, object] = default_state.stored(state)

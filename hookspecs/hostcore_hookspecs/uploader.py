@@ -2,7 +2,7 @@
 
 Uploads happen in threads, several at once: ``upload_artifact`` must be safe to call from several. The files of a
 checkpoint come first, in any order, and its commit record last, after all of them have arrived. What has arrived is
-written down in the run directory, so that an uploader that comes back goes on where it stopped.
+written down in the run directory, so that an uploader that comes back resumes where it stopped.
 
 A class may have nothing but wrappers: methods of other names, ``@hookimpl(wrapper=True, specname="upload_artifact")``.
 They are around the calls of all other uploaders of the job; nothing is copied to it. A job without another uploader is
@@ -21,7 +21,7 @@ REQUIRED = ("upload_artifact",)
 
 @attrs.frozen(kw_only=True)
 class UploadContext:
-    """What an uploader is told about the run."""
+    """Context of an uploader."""
 
     run_id: str
     attempt: int = 1
@@ -64,7 +64,7 @@ class UploadReceipt:
     uri: str
     #: As found there after writing, in bytes.
     size: int
-    #: Of what was found there after writing; empty if the uploader cannot tell.
+    #: Of what was found there after writing; empty if unknown.
     sha256: str = ""
     #: Whether it was there before, with the same content, and was not written again.
     existed: bool = False

@@ -86,8 +86,8 @@ class Draft:
         try:
             with self._writing():
                 files = seal(self.folder, sealed)
-                # The name of the folder before that of the record, which alone would say that the folder has moved; and
-                # the name of the directory, which an attempt that was killed may have made and not brought to the disk.
+                # The name of the folder before that of the record, which alone would mean that the folder has moved;
+                # and the name of the directory, which a killed attempt may have made and not brought to the disk.
                 durable.fsync_folder(claim.directory)
                 durable.fsync_folder(claim.directory.parent)
                 record = CommitRecord(step=claim.step, epoch=epoch, final=final, attempt=claim.attempt, files=files)
@@ -107,7 +107,7 @@ class Draft:
         claim = self._claim
         if os.path.lexists(claim.hidden_folder("tmp")):
             _remove(claim, "tmp")
-        # Else the folder has moved to its place. If an error kept it there, the hidden record says that it is no
+        # Else the folder has moved to its place. If an error kept it there, the hidden record marks it as no
         # checkpoint, and an older version waits under its hidden name: the next attempt needs both.
 
     def _writing(self) -> AbstractContextManager[None]:
@@ -139,7 +139,7 @@ def commit(
 
 
 def _remove(claim: Claim, purpose: Purpose) -> None:
-    # The record first: beside a missing folder it would say that the folder has moved to its place.
+    # The record first: beside a missing folder it would mean that the folder has moved to its place.
     # What cannot be removed now stays hidden, and the next attempt removes it.
     with suppress(OSError):
         durable.remove_file(claim.hidden_record(purpose))

@@ -59,14 +59,14 @@ def make_hidden_folder(path: Path) -> None:
 
 
 def require_room(folder: Path, size: int) -> None:
-    """See that a file fits, as far as the file system tells: one that does not would fill the disk until it is removed.
+    """See that a file fits, if the file system has figures: one that does not would fill the disk until it is removed.
 
     :param size: In bytes.
     :raises OSError: When it does not (``ENOSPC``).
     """
     told = os.statvfs(folder)
     free = (told.f_bfree if os.geteuid() == 0 else told.f_bavail) * told.f_frsize
-    if told.f_blocks and free < size + _SPARE_BYTES:  # some network file systems tell nothing
+    if told.f_blocks and free < size + _SPARE_BYTES:  # some network file systems have no figures
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder))
 
 

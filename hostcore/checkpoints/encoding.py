@@ -10,7 +10,7 @@ import torch
 
 from hostcore.checkpoints import tree
 from hostcore.checkpoints.errors import CheckpointError, UnstorableState
-from hostcore.checkpoints.layout import Entry
+from hostcore.checkpoints.layout import TensorEntry
 from hostcore.checkpoints.sharded import is_sharded, sharded_node
 from hostcore.checkpoints.tree import TAG, Json, TreePath, to_base64
 from hostcore_hookspecs.step import TensorFile
@@ -40,17 +40,17 @@ _BITS: Final = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 @attrs.frozen(kw_only=True, eq=False)
-class Leaf:
+class TensorLeaf:
     """A tensor or an array of a state, still where the training has it."""
 
-    entry: Entry
+    entry: TensorEntry
     source: torch.Tensor | np.ndarray[Any, Any]
     #: Of the file that it goes into, as :attr:`Encoded.files` has it; empty: the state's own.
     file: str = ""
 
     @property
     def on_cuda(self) -> bool:
-        """Whether it is on a CUDA device (ROCm's are called so too)."""
+        """True on a CUDA device (ROCm's are called so too)."""
         return isinstance(self.source, torch.Tensor) and self.source.is_cuda
 
     def copy_to(self, memory: torch.Tensor, begin: int) -> None:
@@ -82,7 +82,7 @@ class Encoded:
     #: The content of its JSON file.
     document: bytes
     #: What is to be copied into its safetensors files.
-    leaves: Sequence[Leaf]
+    leaves: Sequence[TensorLeaf]
     #: Files that hold a part of the tensors, by their paths in the checkpoint, with their metadata.
     files: Mapping[str, Mapping[str, str]]
     #: Tensors that are spread over ranks, by key: the same keys on all ranks that have the same state.
@@ -92,9 +92,9 @@ class Encoded:
 def encode_state(value: object) -> Encoded:
     """Encode a tree of values.
 
-    :raises UnstorableState: When the tree holds a value that would not come back equal; ``pointer`` says which.
+    :raises UnstorableState: When the tree holds a value that would not come back equal; ``pointer`` locates it.
     """
-    encoder = _LeafEncoder()
+    encoder = _TensorEncoder()
     document = orjson.dumps({"format": FORMAT, **tree.encode(value, encoder)})
     leaves = [*encoder.leaves.values(), *encoder.placed]
     return Encoded(document=document, leaves=leaves, files=encoder.files, sharded=encoder.sharded)
@@ -143,7 +143,7 @@ def allocate(size: int, *, pinned: bool) -> torch.Tensor:
         ) from error
 
 
-def copy_leaves(leaves: Sequence[Leaf], memory: torch.Tensor, begins: Sequence[int]) -> None:
+def copy_leaves(leaves: Sequence[TensorLeaf], memory: torch.Tensor, begins: Sequence[int]) -> None:
     """Copy all leaves into memory, to their places; complete when this returns.
 
     The order is explained in :mod:`hostcore.checkpoints.snapshot`.
@@ -158,12 +158,12 @@ def copy_leaves(leaves: Sequence[Leaf], memory: torch.Tensor, begins: Sequence[i
 
 
 @attrs.define(eq=False)
-class _LeafEncoder:
+class _TensorEncoder:
     """Encodes tensors, arrays and their kin, and collects what goes into the safetensors file."""
 
-    leaves: dict[str, Leaf] = attrs.field(factory=dict)  # by key
+    leaves: dict[str, TensorLeaf] = attrs.field(factory=dict)  # by key
     #: Those of files of their own, and the metadata of these.
-    placed: list[Leaf] = attrs.field(factory=list)
+    placed: list[TensorLeaf] = attrs.field(factory=list)
     files: dict[str, Mapping[str, str]] = attrs.field(factory=dict)
     sharded: "dict[str, DTensor]" = attrs.field(factory=dict)  # by key
     #: Nodes by view; the tree keeps the tensors alive meanwhile, so addresses stay theirs.
@@ -217,7 +217,7 @@ class _LeafEncoder:
             tensor.device, tensor.untyped_storage().data_ptr(), tensor.storage_offset(), tensor.shape, tensor.stride(),
             tensor.dtype, tensor.is_conj(), tensor.is_neg(),
         )  # fmt: skip
-        if tensor.numel() == 0:  # no memory to tell it by
+        if tensor.numel() == 0:  # no memory to identify it by
             view = id(tensor)
         known = self._views.get(view)
         if known is None or (file and known.get("file") != file):  # a file has all that it names, for its readers
@@ -225,8 +225,8 @@ class _LeafEncoder:
             if dtype == "F4":  # torch counts pairs
                 shape[-1] *= 2
             key = name if file else self._unused(place)
-            entry = Entry(key=key, dtype=dtype, shape=shape, alignment=tensor.element_size(), size=tensor.nbytes)
-            leaf = Leaf(entry=entry, source=tensor, file=file)
+            entry = TensorEntry(key=key, dtype=dtype, shape=shape, alignment=tensor.element_size(), size=tensor.nbytes)
+            leaf = TensorLeaf(entry=entry, source=tensor, file=file)
             if file:
                 self.placed.append(leaf)
                 self._views[view] = {TAG: "tensor", "key": key, "file": file}
@@ -239,8 +239,8 @@ class _LeafEncoder:
         if array.dtype.kind not in "biufcmMSU" or array.dtype.char in "gG":  # long doubles differ between machines
             return None
         key = self._unused(place)
-        entry = Entry(key=key, dtype="U8", shape=[array.nbytes], alignment=1, size=array.nbytes)
-        self.leaves[key] = Leaf(entry=entry, source=array)
+        entry = TensorEntry(key=key, dtype="U8", shape=[array.nbytes], alignment=1, size=array.nbytes)
+        self.leaves[key] = TensorLeaf(entry=entry, source=array)
         return {TAG: "numpy.array", "dtype": array.dtype.str, "shape": list(array.shape), "key": key}
 
     def _sharded(self, tensor: Any, place: TreePath) -> dict[str, Json]:

@@ -1,4 +1,4 @@
-"""What can be wrong with a checkpoint."""
+"""Errors of checkpoints."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,7 +9,7 @@ from hostcore_hookspecs.errors import HostcoreError
 
 
 class CheckpointError(HostcoreError):
-    """A checkpoint cannot be written, is not there, or is not what its commit record says."""
+    """A checkpoint cannot be written, is not there, or differs from its commit record."""
 
     code = "checkpoint.invalid"
 
@@ -30,7 +30,7 @@ class UnstorableState(CheckpointError):
 
 @contextmanager
 def writing(what: str, place: Path) -> Iterator[None]:
-    """Turn what the file system refuses into an error that says what was lost and what was not.
+    """Convert an error of the file system into an error about the lost checkpoint and the intact ones.
 
     :param what: What is being written: ``the checkpoint of step 200``.
     :param place: The file or folder to name where the file system names none.

@@ -58,7 +58,7 @@ def verify(directory: Path, record: CommitRecord) -> None:
     folder = directory / record.folder_name
     if not folder.is_dir():
         raise _damaged(folder, "its folder is missing")
-    for file in record.files:  # sizes first: they cost nothing, and tell a truncated file
+    for file in record.files:  # sizes first: they cost nothing, and reveal a truncated file
         _check_size(folder, file)
     for file in record.files:
         _check_content(folder, file)
@@ -114,7 +114,7 @@ def newest(directory: Path) -> Search:
 def committed(directory: Path) -> list[CommitRecord]:
     """The records of all checkpoints whose folder is there, oldest first, without reading the checkpoints.
 
-    What is not a record is left out; :func:`newest` says why.
+    What is not a record is left out; :func:`newest` has the reasons.
 
     :param directory: A run's ``checkpoints`` folder; may be missing.
     """
@@ -131,13 +131,13 @@ class CommittedRecords:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        #: By step: which file it was, and what it said.
+        #: By step: the identity of its file, and its contents.
         self._known: dict[int, tuple[_FileIdentity, CommitRecord]] = {}
 
     def look(self) -> list[CommitRecord]:
         """The records as they are now, oldest first, without reading the checkpoints.
 
-        What is not a record is left out; :func:`newest` says why.
+        What is not a record is left out; :func:`newest` has the reasons.
         """
         found: dict[int, tuple[_FileIdentity, CommitRecord]] = {}
         for step, identity in sorted(self._entries().items()):
@@ -204,7 +204,7 @@ def _load(path: Path, step: int) -> Found:
 
 
 def names_checkpoint(text: str) -> bool:
-    """Whether a user means a checkpoint: by its commit record, or by its folder, whose name a run might have, too."""
+    """Return whether a text names a checkpoint: its commit record, or its folder, whose name a run might have, too."""
     path = Path(text)
     return step_of_record(path.name) is not None or (step_of_folder(path.name) is not None and path.is_dir())
 

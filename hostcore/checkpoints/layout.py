@@ -1,4 +1,4 @@
-"""How tensors lie in a safetensors file, so that a copy of them in memory can be written as it is.
+"""Layout of tensors in a safetensors file, so that a copy of them in memory can be written as it is.
 
 The format is that of https://github.com/huggingface/safetensors: the length of the header (8 bytes, little-endian), the
 header (JSON, padded with spaces), and the content of the tensors, one after the other, without a gap.
@@ -15,7 +15,7 @@ ALIGNMENT: Final = 8
 
 
 @attrs.frozen(kw_only=True)
-class Entry:
+class TensorEntry:
     """A tensor of a safetensors file."""
 
     key: str
@@ -41,7 +41,7 @@ class Layout:
     size: int
 
 
-def lay_out(entries: Iterable[Entry], metadata: Mapping[str, str]) -> Layout:
+def lay_out(entries: Iterable[TensorEntry], metadata: Mapping[str, str]) -> Layout:
     """Find a place for every tensor: those with the largest items first, so that all are aligned without a gap.
 
     :param metadata: For the header, beside the format.

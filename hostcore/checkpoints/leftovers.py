@@ -1,4 +1,4 @@
-"""What a crash in the middle of a commit or a prune leaves, and how it is undone."""
+"""Removal of what a crash in the middle of a commit or a prune leaves."""
 
 import errno
 import os
@@ -18,7 +18,7 @@ _TRIES: Final = 100
 def settle(claim: Claim) -> None:
     """Undo what a commit of this claim left half-done, and finish what a prune did. Can itself be cut off anywhere.
 
-    The hidden names tell how far it came; the renames and their order are in ``commit``.
+    The hidden names show how far it came; the renames and their order are in ``commit``.
     """
     if not any(os.path.lexists(path) for path in claim.hidden):
         return

@@ -1,7 +1,7 @@
 """The names in a run's ``checkpoints`` folder.
 
 ``step-000200`` is a checkpoint and ``step-000200.json`` its commit record. Hidden names belong to a commit or a prune
-under way, and say whose: ``.step-000200.attempt-2.tmp``, ``.step-000200.json.attempt-2.tmp``. An empty file
+under way, and name its attempt: ``.step-000200.attempt-2.tmp``, ``.step-000200.json.attempt-2.tmp``. An empty file
 ``.step-000200.json.attempt-2.retired`` marks a checkpoint that is kept only until it has been uploaded.
 """
 
@@ -43,7 +43,7 @@ def step_of_record(name: str) -> int | None:
 
 @attrs.frozen
 class Claim:
-    """What one attempt is doing to the checkpoint of one step, and the paths that it may touch."""
+    """One attempt's work on the checkpoint of one step, and the paths that it may touch."""
 
     directory: Path
     step: int
@@ -51,12 +51,12 @@ class Claim:
 
     @property
     def folder(self) -> Path:
-        """Where the checkpoint is once it is committed."""
+        """Folder of the checkpoint once it is committed."""
         return self.directory / folder_name(self.step)
 
     @property
     def record(self) -> Path:
-        """Where its commit record is once it is committed."""
+        """Its commit record once it is committed."""
         return self.directory / record_name(self.step)
 
     def hidden_folder(self, purpose: Purpose) -> Path:

@@ -33,7 +33,7 @@ def prune(
     :param records: Those of all checkpoints, oldest first, for callers that have just looked; else they are read.
     :param only_retire: Mark them, and leave their removal to the supervisor.
     :return: The steps concerned, oldest first.
-    :raises OSError: When a checkpoint cannot be removed or marked; a removal goes on with the others first.
+    :raises OSError: When a checkpoint cannot be removed or marked; the others are removed first.
     """
     claims = _unwanted(directory, keep=keep, protect=protect, records=records)
     (retire if only_retire else remove)(claims)
@@ -76,7 +76,7 @@ def remove(claims: Iterable[Claim]) -> None:
     failures: list[OSError] = []
     for claim in claims:
         try:
-            # The withdrawn record keeps a hidden name until the folder is gone: after a crash it says whose that is.
+            # The withdrawn record keeps a hidden name until the folder is gone: after a crash it identifies the folder.
             durable.move(claim.record, claim.hidden_record("pruned"))
             durable.remove_folder(claim.folder)
             durable.remove_file(claim.retired)

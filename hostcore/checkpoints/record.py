@@ -63,7 +63,7 @@ class CommittedFile:
 
 @attrs.frozen(kw_only=True)
 class CommitRecord:
-    """What a checkpoint consists of. A checkpoint exists if and only if its record does and verifies."""
+    """Contents of a checkpoint. A checkpoint exists if and only if its record does and verifies."""
 
     #: Finished steps.
     step: int = attrs.field(validator=attrs.validators.ge(0))

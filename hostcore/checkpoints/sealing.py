@@ -102,7 +102,7 @@ def _checked(path: Path, file: CommittedFile) -> CommittedFile:
 
 
 def _is_unicode(name: str) -> bool:
-    """Whether JSON can carry a name; Linux allows any bytes, which Python shows as lone surrogates."""
+    """Return whether JSON can carry a name; Linux allows any bytes, which Python shows as lone surrogates."""
     try:
         name.encode()
     except UnicodeEncodeError:

@@ -1,7 +1,7 @@
 """Tensors that are spread over ranks (``DTensor``): each rank writes its part, and any number of ranks reads them.
 
-``torch.distributed.checkpoint`` does both. Its files are safetensors, one for each rank, whose headers say where in
-the whole tensors their parts belong; nothing is pickled. Everything of it is imported only when a state holds such a
+``torch.distributed.checkpoint`` does both. Its files are safetensors, one for each rank, whose headers have the place
+of their parts in the whole tensors; nothing is pickled. Everything of it is imported only when a state holds such a
 tensor: it takes half a second.
 """
 
@@ -25,18 +25,18 @@ _WRITE: Final = "checkpoint.write"
 
 
 def is_sharded(value: object) -> bool:
-    """Whether a value is a tensor that is spread over ranks."""
+    """Return whether a value is a tensor that is spread over ranks."""
     module = sys.modules.get("torch.distributed.tensor")  # without the import there is no such tensor
     return module is not None and isinstance(value, module.DTensor)
 
 
 def shards_folder(folder: Path, name: str) -> Path:
-    """Where the parts of a state's tensors lie."""
+    """Return the folder for the parts of a state's tensors."""
     return folder / f"{name}.shards"
 
 
 def sharded_node(tensor: "DTensor", key: str, place: TreePath) -> dict[str, Json]:
-    """How the tree of a state names such a tensor; alike on all ranks.
+    """Return the node of such a tensor in the tree of a state; alike on all ranks.
 
     :raises UnstorableState: When the ranks' parts do not make up the whole.
     """
@@ -167,7 +167,7 @@ class ShardReader:
 
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # that it reads alone, which it is told to
+                warnings.simplefilter("ignore")  # about reading alone, which is intended
                 reader = HuggingFaceStorageReader(str(folder))
                 load(dict(self._wanted), storage_reader=reader, no_dist=True)
         except CheckpointException as error:

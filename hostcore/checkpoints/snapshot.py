@@ -1,4 +1,4 @@
-"""Copies of training states, taken while the loop waits and written while it goes on.
+"""Copies of training states, taken while the loop waits and written while it continues.
 
 On a CUDA device the process runs ahead of its steps, which are queued in streams. This order keeps a snapshot whole:
 
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from hostcore.checkpoints import durable
-from hostcore.checkpoints.encoding import Encoded, Leaf, allocate, copy_leaves, encode_whole
+from hostcore.checkpoints.encoding import Encoded, TensorLeaf, allocate, copy_leaves, encode_whole
 from hostcore.checkpoints.errors import CheckpointError, writing
 from hostcore.checkpoints.layout import ALIGNMENT, Layout, lay_out
 from hostcore.checkpoints.record import CommittedFile
@@ -45,7 +45,7 @@ class StateBuffer:
     def snapshot(self, value: object) -> "StateSnapshot":
         """Copy a tree of values. Whatever becomes of them when this has returned, the snapshot is as it was.
 
-        :raises UnstorableState: When the tree holds a value that would not come back equal; ``pointer`` says which.
+        :raises UnstorableState: When the tree holds a value that would not come back equal; ``pointer`` locates it.
         :raises CheckpointError: When there is no memory for it.
         """
         return self.copy(encode_whole(value))
@@ -74,7 +74,7 @@ class StateBuffer:
             memory = self._memory = allocate(room, pinned=pinned)
         return memory
 
-    def _write(self, snapshot: "StateSnapshot", folder: Path, name: str, file: "_Part") -> CommittedFile:
+    def _write(self, snapshot: "StateSnapshot", folder: Path, name: str, file: "_FileBuffer") -> CommittedFile:
         with self._lock:
             if self._current is not snapshot:
                 raise RuntimeError("the memory of this snapshot holds a newer one")
@@ -83,7 +83,7 @@ class StateBuffer:
 
 
 @attrs.frozen(eq=False)
-class _Part:
+class _FileBuffer:
     """One safetensors file in the memory of a buffer."""
 
     layout: Layout
@@ -94,21 +94,21 @@ class _Part:
     def end(self) -> int:
         return self.begin + self.layout.size
 
-    def place_of(self, leaf: Leaf) -> int:
-        """Where a tensor of the file goes in the memory."""
+    def place_of(self, leaf: TensorLeaf) -> int:
+        """Return the place of one of the file's tensors in the memory."""
         return self.begin + self.layout.begins[leaf.entry.key]
 
 
-def _places(encoded: Encoded) -> Mapping[str, _Part]:
+def _places(encoded: Encoded) -> Mapping[str, _FileBuffer]:
     """A place in the memory for each file, by what the leaves call it; the state's own first, if there is one."""
-    by_file: dict[str, list[Leaf]] = {file: [] for file in encoded.files}
+    by_file: dict[str, list[TensorLeaf]] = {file: [] for file in encoded.files}
     for leaf in encoded.leaves:
         by_file.setdefault(leaf.file, []).append(leaf)
-    places: dict[str, _Part] = {}
+    places: dict[str, _FileBuffer] = {}
     end = 0
     for file in sorted(by_file):
         layout = lay_out((leaf.entry for leaf in by_file[file]), encoded.files.get(file, {}))
-        places[file] = _Part(layout, begin=end + -end % ALIGNMENT)
+        places[file] = _FileBuffer(layout, begin=end + -end % ALIGNMENT)
         end = places[file].end
     return places
 
@@ -118,7 +118,7 @@ class StateSnapshot:
     """A state as it was; valid until its buffer takes the next."""
 
     _document: bytes
-    _files: Mapping[str, _Part]
+    _files: Mapping[str, _FileBuffer]
     _buffer: StateBuffer
 
     def write(self, folder: Path, name: str) -> tuple[CommittedFile, ...]:

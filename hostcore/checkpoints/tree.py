@@ -1,6 +1,6 @@
 """The tagged tree: plain Python values as JSON that come back equal, and of the same types.
 
-What JSON can say is said in JSON: None, booleans, strings, integers of 64 bits, finite floats, lists, and dictionaries
+Plain JSON values stay JSON: None, booleans, strings, integers of 64 bits, finite floats, lists, and dictionaries
 with string keys. Everything else is an object with the key ``$``, which names what it is::
 
     {"$": "tuple", "items": [...]}                {"$": "float", "value": "nan"}
@@ -8,7 +8,7 @@ with string keys. Everything else is an object with the key ``$``, which names w
     {"$": "bytes", "base64": "..."}               {"$": "deep", "at": 3}
 
 ``ordered_dict`` and ``counter`` are like ``dict``. Tensors, arrays and the like are the business of a codec for leaves.
-A JSON parser allows so many levels and no more, hence ``deep``: every 64 levels the tree goes on in a list beside it.
+A JSON parser allows so many levels and no more, hence ``deep``: every 64 levels the tree continues in a list beside it.
 
 A value that several places share comes back once for each; tensors alone come back shared.
 """
@@ -157,7 +157,7 @@ def _is_json_object(value: object) -> bool:
 
 
 def _is_unicode(text: str) -> bool:
-    """Whether a string can be written as UTF-8: a lone surrogate cannot."""
+    """Return whether a string can be written as UTF-8: a lone surrogate cannot."""
     if text.isascii():
         return True
     try:
@@ -218,7 +218,7 @@ def decode(document: Mapping[str, Json], decode_leaf: DecodeLeaf) -> object:
     :raises KeyError, TypeError, ValueError, IndexError, AttributeError: When the document is not one of its own.
     """
     decoder = _Decoder(decode_leaf, deep=[None] * len(document["deep"]))
-    for at in reversed(range(len(decoder.deep))):  # what goes on deeper comes later in the list
+    for at in reversed(range(len(decoder.deep))):  # deeper parts come later in the list
         decoder.deep[at] = decoder.value(document["deep"][at])
     return decoder.value(document["tree"])
 

@@ -12,7 +12,7 @@ Door:
     inspect_run, checkpoints_in (run_status)  status of a run
     remove_run, leftovers (removing)          removal of runs
     Replay, uploads_of (delivery.redelivery)  events and files, delivered by hand
-    refresh (remote.watching)                 copy of a run that goes on elsewhere
+    refresh (remote.watching)                 copy of a remote run
     quick_warnings (quick_checks)             warnings about the machine before an attempt
     read_operator_file (operator_file), authorize (authorizing)            decisions of the operator
 """

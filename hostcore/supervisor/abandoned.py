@@ -35,7 +35,7 @@ def wait_for_orphan(
 ) -> None:
     """Wait for the workers of a supervisor that has died: once their attempt is overtaken, they commit no checkpoint.
 
-    No longer than it may take since its supervisor was heard of last.
+    No longer than it may take since the newest sign of life of its supervisor.
 
     :param now: The clock, in milliseconds since 1970.
     """

@@ -27,7 +27,7 @@ class Denied(HostcoreError):
 
 
 def this_user() -> Principal:
-    """Who runs this process."""
+    """Return the user of this process, with groups."""
     groups = []
     for number in {os.getgid(), *os.getgroups()}:
         try:

@@ -32,7 +32,7 @@ _POLL_SECONDS: Final = 0.1
 
 @attrs.frozen(kw_only=True)
 class Cancellation:
-    """What came of a wish to cancel a run."""
+    """Result of a request to cancel a run."""
 
     run_id: str
     #: Of the run, when this was written.
@@ -41,7 +41,7 @@ class Cancellation:
     attempt: int
     #: Whether there was anything to cancel.
     requested: bool
-    #: How the attempt ended; None while it goes on.
+    #: Result of the attempt; None while it runs.
     result: RunResult | None = None
 
     def as_dict(self) -> dict[str, Any]:
@@ -80,7 +80,7 @@ def cancel(
             return Cancellation(run_id=summary.run_id, status=summary.status, attempt=asked, requested=True)
         with _file_errors(directory):
             if _nobody_runs(directory, summary, sleep):
-                asked = None  # it cannot hear
+                asked = None  # nobody reads a request
                 if not force:
                     wait_for_orphan(directory, summary.attempt, sleep=sleep)
                 result = _end(directory, attempt, reason=reason)
@@ -102,7 +102,7 @@ def ask_to_end(directory: RunDirectory, attempt: int, *, reason: str = REASON) -
 
     For a service that cancels runs of others and knows their launchers: nothing in the run directory is trusted.
 
-    :param attempt: That goes on, or is about to begin.
+    :param attempt: Runs, or is about to begin.
     :raises RunUnwritable: When that cannot be written.
     """
     with _file_errors(directory):
@@ -121,7 +121,7 @@ def _cancel_far(
     watch: Callable[[RunSummary], None],
     sleep: Callable[[float], None],
 ) -> Cancellation:
-    """Cancel a run that cannot hear, since it does not see its directory: its launcher does it."""
+    """Cancel a run through its launcher, since it does not see its directory."""
     from hostcore.supervisor.remote.watching import refresh_far
 
     summary = summarize(directory)
@@ -172,7 +172,7 @@ def _ended(result: RunResult | None, summary: RunSummary, *, requested: bool) ->
 
 
 def _request(directory: RunDirectory, summary: RunSummary, *, reason: str, force: bool) -> int:
-    """Ask the supervisor of the attempt that goes on, or is about to begin.
+    """Ask the supervisor of the attempt that runs, or is about to begin.
 
     :return: The attempt.
     """
@@ -184,7 +184,7 @@ def _request(directory: RunDirectory, summary: RunSummary, *, reason: str, force
 
 
 def _begun_again(directory: RunDirectory, summary: RunSummary, asked: int) -> bool:
-    """Whether the attempt that was asked has ended, and a newer one runs that is not to be cancelled."""
+    """Return whether the attempt that was asked has ended, and a newer one runs that is not to be cancelled."""
     return summary.status in ALIVE and summary.attempt > asked and read_cancel(directory, summary.attempt) is None
 
 

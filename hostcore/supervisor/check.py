@@ -28,9 +28,9 @@ class CheckFailed(HostcoreError):
 def check_job(plan: RunPlan, *, timeout_seconds: float = math.inf) -> Mapping[str, Any]:
     """Have a worker for each rank check a job: import plugins, structure their settings, open the data, try the device.
 
-    :return: What rank 0 found: ``device``, ``total_steps``, ``num_rows``, …; the ``devices`` of all ranks; and the
+    :return: Rank 0's findings: ``device``, ``total_steps``, ``num_rows``, …; the ``devices`` of all ranks; and the
         ``rows_left_out`` of each epoch.
-    :raises Errors: Everything that is wrong with the job, as the first rank says that finds anything.
+    :raises Errors: Everything that is wrong with the job, from the first rank that finds anything.
     :raises CheckFailed: When a worker dies of it, or is not done in time.
     """
     spec = plan.spec

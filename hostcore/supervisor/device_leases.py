@@ -1,8 +1,8 @@
 """The GPUs of a machine, divided among the runs on it: each run holds a lease on every GPU that it uses.
 
 A lease is a lock (``flock``) on a file that is named after the GPU's UUID. The supervisor takes it before it starts its
-workers, and they inherit it: the kernel frees the GPU when the last of these processes is gone, however they end. What
-is written in the file only says who holds the lock; a file without a lock means nothing.
+workers, and they inherit it: the kernel frees the GPU when the last of these processes is gone, however they end. The
+text in the file only names the holder of the lock; a file without a lock means nothing.
 
 Of runs that start at the same moment, one chooses at a time: they hold a lock on the folder meanwhile.
 """
@@ -58,7 +58,7 @@ class DeviceLeasesUnusable(HostcoreError):
 
 @attrs.frozen(kw_only=True)
 class Holder:
-    """Who holds a lease, as its file says."""
+    """Holder of a lease, from its file."""
 
     run_id: str = ""
     process: ProcessIdentity | None = None
@@ -70,7 +70,7 @@ class Holder:
 
     @property
     def is_ending(self) -> bool:
-        """Whether its supervisor is gone, so that its workers end soon."""
+        """True if its supervisor is gone, so that its workers end soon."""
         return self.process is not None and self.process.is_here and not self.process.runs
 
     @classmethod
@@ -84,7 +84,7 @@ class Holder:
         return cls()
 
     def write(self, descriptor: int) -> None:
-        """Say so in a lease's file."""
+        """Write the holder into a lease's file."""
         content = orjson.dumps(attrs.asdict(self))
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, content, 0)
@@ -103,12 +103,12 @@ class HeldDevices:
 
     @property
     def names(self) -> list[str]:
-        """What the job calls them; the workers see the first as ``cuda:0``, the second as ``cuda:1``."""
+        """The job's names for them; the workers see the first as ``cuda:0``, the second as ``cuda:1``."""
         return [device.name for device in self.devices]
 
     @property
     def environment(self) -> dict[str, str]:
-        """What the workers need to see these devices alone, in this order."""
+        """Variables with which the workers see these devices alone, in this order."""
         if not self.devices:
             return {}
         visible = ",".join(device.entry for device in self.devices)
@@ -165,7 +165,7 @@ def hold_devices(spec: JobSpec, environment: Mapping[str, str] = os.environ) -> 
 
 
 def device_holders(environment: Mapping[str, str] = os.environ) -> dict[str, Holder | None]:
-    """Who holds each GPU of this machine that this process may see; None for one that is free.
+    """Return the holder of each GPU of this machine that this process may see; None for one that is free.
 
     :raises DeviceLeasesUnusable: When the leases cannot be read.
     """
@@ -208,7 +208,7 @@ def _held(spec: JobSpec, candidates: Sequence[Accelerator], count: int, folder: 
             held, busy = _take(spec, candidates, count, folder)
         if held is not None:
             return held
-        # A run whose supervisor was killed goes on at once: the workers of before see that within seconds.
+        # A run whose supervisor was killed is resumed at once: the workers of before see that within seconds.
         if time.monotonic() >= due or not any(holder.is_ending for holder in busy.values()):
             raise _busy(spec, candidates, count, busy)
         time.sleep(_POLL_SECONDS)

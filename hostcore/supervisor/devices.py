@@ -12,9 +12,9 @@ from hostcore.job.document import blame
 from hostcore.job.spec import JobSpec
 from hostcore_hookspecs.errors import HostcoreError
 
-#: Says which GPUs a process may see, and in which order; torch numbers them in that order.
+#: The GPUs that a process may see, in order; torch numbers them in that order.
 VISIBLE_VARIABLE: Final = "CUDA_VISIBLE_DEVICES"
-#: CUDA numbers the fastest GPU first unless this says ``PCI_BUS_ID``, which is how ``nvidia-smi`` numbers them.
+#: CUDA numbers the fastest GPU first unless this is ``PCI_BUS_ID``, which is how ``nvidia-smi`` numbers them.
 ORDER_VARIABLE: Final = "CUDA_DEVICE_ORDER"
 #: Without the persistence daemon, nvidia-smi takes seconds to start the driver.
 _TIMEOUT_SECONDS: Final = 20.0
@@ -34,7 +34,7 @@ class Accelerator:
 
 @attrs.frozen(kw_only=True)
 class Accelerators:
-    """What was found."""
+    """GPUs that were found."""
 
     found: Sequence[Accelerator] = ()
     #: Why it is not known what there is; empty: it is known.
@@ -42,7 +42,7 @@ class Accelerators:
 
 
 def find_accelerators(environment: Mapping[str, str]) -> Accelerators:
-    """Ask ``nvidia-smi``; where there is none, there are no GPUs that can be told apart.
+    """Query ``nvidia-smi``; where there is none, there are no GPUs that can be distinguished.
 
     :param environment: That of this process. ``CUDA_VISIBLE_DEVICES`` restricts and orders what is found.
     """
@@ -99,7 +99,7 @@ def _visible(visible: str, uuids: Mapping[int, str]) -> list[tuple[str, str]]:
 
 
 def require_clear_devices(spec: JobSpec) -> None:
-    """See that a job with several devices says which GPUs it means.
+    """See that a job with several devices names each GPU.
 
     :raises HostcoreError: When ``cuda``, which is the first GPU, stands beside another one.
     """
@@ -116,7 +116,7 @@ def require_clear_devices(spec: JobSpec) -> None:
 
 
 def shared_device(spec: JobSpec, devices: Sequence[str]) -> HostcoreError | None:
-    """What is wrong with the devices that the ranks of one machine have found; None if nothing is.
+    """Return an error if ranks of one machine have found the same device; None if not.
 
     :param devices: By rank.
     """

@@ -44,7 +44,7 @@ class InvalidRanks(HostcoreError):
 
 @attrs.frozen(kw_only=True)
 class Engine:
-    """What an engine says of this process, by torchrun's environment variables."""
+    """An engine's description of this process, from torchrun's environment variables."""
 
     rank: int
     local_rank: int
@@ -62,7 +62,7 @@ class Engine:
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> "Engine | None":
-        """What an environment says; None if this process is no rank of an engine's.
+        """Read an environment; None if this process is no rank of an engine's.
 
         It is one if ``RANK`` is set and ``WORLD_SIZE`` is above 1, unless this process runs inside a worker of
         hostcore's own.
@@ -87,12 +87,12 @@ class Engine:
 
     @staticmethod
     def started_alone(environment: Mapping[str, str]) -> bool:
-        """Whether torchrun has started this process as its only rank, of however many were asked for."""
+        """Return whether torchrun has started this process as its only rank, of however many were asked for."""
         return "TORCHELASTIC_RUN_ID" in environment and environment.get("WORLD_SIZE") == "1"
 
     @property
     def is_local(self) -> bool:
-        """Whether all ranks are on this machine, as far as their engine says."""
+        """True if all ranks are on this machine, from their engine's variables."""
         return self.world_size == self.local_world_size or _LOOPBACK.fullmatch(self.master_addr) is not None
 
     @property
@@ -102,7 +102,7 @@ class Engine:
 
     @property
     def meeting(self) -> str:
-        """What a rank proves to belong to. An operator may call the address ``localhost`` on its own machine."""
+        """Meeting that a rank proves to belong to. An operator may use the address ``localhost`` on its own machine."""
         return f"{self.master_port}-{self.launch}"
 
     @property

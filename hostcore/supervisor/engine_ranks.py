@@ -63,7 +63,7 @@ class EngineRanks(ABC):
     def serve(self, engine: Engine, runs: Path, interrupts: Interrupts, tell: Callable[[str], object]) -> int:
         """Serve rank 0 to the end of the run, in the process of another rank.
 
-        :param tell: Gets lines for people, about downloads for instance.
+        :param tell: Called with lines for people, about downloads for instance.
         :return: The exit code of rank 0.
         :raises HostcoreError: When rank 0 is not found, or breaks off.
         """

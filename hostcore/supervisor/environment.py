@@ -97,7 +97,7 @@ class JobPython:
             )
 
     def with_its_plugins(self, here: Discovered) -> Discovered:
-        """What is installed, for a run whose workers run in this Python.
+        """Return the installed plugins for a run whose workers run in this Python.
 
         :param here: What is installed where the host is.
         """
@@ -117,7 +117,7 @@ class JobPython:
 
 @attrs.frozen(kw_only=True)
 class JobEnvironment:
-    """Where the plugins of a job are, and what its workers run in."""
+    """Plugins of a job, and the Python of its workers."""
 
     #: What is installed: for the worker's room there, for the supervisor's here.
     discovered: Discovered

@@ -53,7 +53,7 @@ class EvaluationDied(HostcoreError):
 
 @attrs.frozen(kw_only=True)
 class Evaluation:
-    """What an evaluation has found."""
+    """Result of an evaluation."""
 
     #: ``validation`` or ``test``.
     split: str
@@ -87,8 +87,8 @@ def evaluate(
 
     :param asked: ``validation`` or ``test``; None: the test, or else the validation.
     :param checkpoint: A commit record; or a folder of checkpoints, of which the newest that verifies is taken.
-    :param relay: Gets what the worker prints.
-    :param tell: Gets a line about what people should know.
+    :param relay: Called with the worker's output.
+    :param tell: Called with lines for people.
     :raises Errors: Everything that is wrong with the job, its data, or the checkpoint; also that it has no such data.
     :raises EvaluationFailed: When a component raises.
     :raises EvaluationDied: When the worker dies.
@@ -168,7 +168,7 @@ def _refuse_another_trainer(plan: RunPlan, record: RunRecord) -> None:
 
 
 def _other_hyperparams(plan: RunPlan, record: RunRecord | None) -> str | None:
-    """What may be behind a trainer's failure to load a checkpoint: that its run had other hyperparameters."""
+    """Hint for a trainer that failed to load a checkpoint: its run had other hyperparameters; None if it had not."""
     if record is None:
         return None
     before, now = record.job.get("hyperparams", {}), to_plain(plan.spec.hyperparams)
@@ -181,7 +181,7 @@ def _other_hyperparams(plan: RunPlan, record: RunRecord | None) -> str | None:
 
 
 def _evaluated(session: WorkerSession, relay: Callable[[bytes], object], origins: Origins) -> dict[str, Any]:
-    """What the worker finds. What it prints meanwhile is passed on."""
+    """Return the worker's result. Its output meanwhile is passed on."""
     (member,) = session.members
     with member.output.open("rb") as output:
         try:

@@ -67,9 +67,9 @@ class Interrupts:
         self.forced = self.forced or forced
 
     def hand_over(self, handler: Callable[[int, FrameType | None], None]) -> list[signal.Signals]:
-        """Have another handler hear the signals from now on, also when this has been left.
+        """Have another handler get the signals from now on, also after the exit of this.
 
-        :return: Which ones.
+        :return: The signals.
         """
         heard = list(self._before)
         for number in heard:

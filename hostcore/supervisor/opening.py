@@ -66,7 +66,7 @@ class Opening:
 
     @property
     def is_new(self) -> bool:
-        """Whether this attempt made the run directory."""
+        """True if this attempt made the run directory."""
         return self.record_before is None
 
     @property
@@ -104,12 +104,12 @@ def examine_run(
 
     :param launched: See :func:`open_run`.
     :param elsewhere: Whether the process that will run it adopts it from its mirror, or may do so.
-    :param tell: Gets a line before such a wait.
+    :param tell: Called with a line before such a wait.
     :return: The result of the run, if it is finished already.
     :raises RunConflict: When the run_id belongs to another job, the run is running or about to, or what should be
         resumed is not there.
     :raises CheckpointError: When the checkpoint to begin from is not there.
-    :raises RunUnwritable: When the run directory cannot be made, as far as can be told without trying.
+    :raises RunUnwritable: When the run directory cannot be made, as far as can be seen without trying.
     """
     with file_errors(plan.directory):
         must_be_here = plan.spec.resume_from_checkpoint is True and not elsewhere
@@ -211,7 +211,7 @@ def make_directory(directory: RunDirectory) -> None:
 
 
 def claim(directory: RunDirectory, attempt: int) -> None:
-    """Take an attempt for this process, with a lease that says so.
+    """Take an attempt for this process, with a lease.
 
     :raises RunConflict: When another process was faster.
     """
@@ -335,20 +335,20 @@ def _refuse_running(directory: RunDirectory, *, launched: bool, tell: Callable[[
 
 
 def _end_of(directory: RunDirectory) -> RunResult | None:
-    """How the run ended, if nothing has begun since, and nothing is to begin."""
+    """Return the result of the run, if nothing has begun since, and nothing is to begin."""
     result = RunResult.read(directory.result)
     ended = result is not None and result.attempt >= newest_attempt(directory.attempts)
     return result if ended and awaited_launch(directory) is None else None
 
 
 def _was_cancelled_before_it_began(directory: RunDirectory, result: RunResult) -> bool:
-    """Whether a launched supervisor comes too late: the run was cancelled before it began."""
+    """Return whether a launched supervisor comes too late: the run was cancelled before it began."""
     launch = Launch.read(directory.launch)
     return launch is not None and result.status == "cancelled" and result.attempt >= launch.attempt
 
 
 def asks_for_more(asked: JobSpec, recorded: JobSpec) -> bool:
-    """Whether a job asks for more steps or epochs than the run was made for."""
+    """Return whether a job has more steps or epochs than the run was made for."""
 
     def limits(spec: JobSpec) -> tuple[float, float]:
         unlimited = math.inf if spec.max_steps else 1

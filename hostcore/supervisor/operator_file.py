@@ -23,7 +23,7 @@ VARIABLE: Final = "HOSTCORE_CONFIG"
 
 
 class InvalidOperatorFile(HostcoreError):
-    """The operator's file cannot be read, or says what makes no sense."""
+    """The operator's file cannot be read, or has an invalid value."""
 
     code = "operator.invalid"
 
@@ -63,7 +63,7 @@ class ServiceSettings:
 
 @attrs.frozen(kw_only=True)
 class HttpSettings:
-    """``[http]``: what a job that comes over HTTP may say. What is not allowed here is refused."""
+    """``[http]``: limits of jobs that come over HTTP. Everything else is refused."""
 
     data_roots: tuple[Path, ...] = attrs.field(
         default=(),
@@ -145,7 +145,7 @@ class HttpSettings:
 
 @attrs.frozen(kw_only=True)
 class OperatorFile:
-    """What the file says."""
+    """Contents of the file."""
 
     service: ServiceSettings = attrs.field(factory=ServiceSettings)
     http: HttpSettings = attrs.field(factory=HttpSettings)
@@ -164,12 +164,12 @@ class OperatorFile:
 
     @property
     def folder(self) -> Path:
-        """Where its relative paths start."""
+        """Folder where its relative paths start."""
         return self.path.parent if self.path else Path.cwd()
 
 
 def read_operator_file(environment: Mapping[str, str] = os.environ) -> OperatorFile:
-    """What the operator's file says; the defaults if there is none.
+    """Read the operator's file; the defaults if there is none.
 
     :raises HostcoreError: Everything that is wrong with it, each with the file and the place in it.
     """

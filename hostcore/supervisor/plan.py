@@ -131,7 +131,7 @@ def make_plan(
 
     :param source: The job file, or the job itself.
     :param overrides: ``key=value``, applied last.
-    :param override_names: What errors call an override that is no ``--set``: ``--devices``, ``$TRAINER_PLUGIN``.
+    :param override_names: Names of overrides that are no ``--set`` in errors: ``--devices``, ``$TRAINER_PLUGIN``.
     :param profile: One of the job's ``profiles``.
     :param extra_reporters: Reporters beside the job's. One that writes a file that the same reporter of the job writes
         takes its place.
@@ -144,7 +144,7 @@ def make_plan(
     :param submits: Whether the run is for the job's launcher to start. An engine's machines build its environment.
     :param discovered: The plugins that are installed; they are looked for if not given.
     :param tell: Called with a line, now and then, while the job's environment is built.
-    :raises HostcoreError: Everything that is wrong with the job, as far as this process can tell.
+    :raises HostcoreError: Everything that is wrong with the job, as far as this process can find out.
     """
     spec = load_job(
         source,

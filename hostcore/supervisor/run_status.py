@@ -92,7 +92,7 @@ class RunStatus:
     parent: str | None
     #: The run directory; None where it is not on this machine.
     directory: str | None
-    #: What the user should know although the status does not say it.
+    #: Warnings for the user beside the status.
     warnings: Sequence[RunWarning] = ()
     #: Where it was launched, and its id there; empty where that is not known.
     engine: str = attrs.field(default="", metadata=_BESIDE)
@@ -159,7 +159,7 @@ def inspect_run(
         data=(used[-1] if used else None) or None,
         parent=record.parent,
         directory=str(directory.path),
-        # The log of a run that goes on elsewhere may not be here, nor what an earlier hostcore has not written.
+        # The log of a remote run may not be here, nor values that an earlier hostcore has not written.
         warnings=(result.warnings if result else ()) or history.warnings,
         resume=["hostcore", "resume", str(directory.path) if elsewhere else summary.run_id],
         places=_places(directory, attempt=summary.attempt, rank=(error.rank if error else None) or 0),
@@ -207,7 +207,7 @@ def checkpoints_in(folder: Path) -> list[CommittedCheckpoint]:
 
 
 def last_sign(directory: RunDirectory, summary: RunSummary) -> str:
-    """What is known of the end of a lost run."""
+    """Describe the last sign of life of a lost run."""
     lease, claim = Lease.read(directory.lease), read_claim(directory.attempts, summary.attempt)
     holder = lease or claim
     who = f"its supervisor (process {holder.process.pid} on {holder.process.host})" if holder else "its supervisor"

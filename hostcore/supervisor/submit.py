@@ -3,10 +3,10 @@
 ::
 
     config/run.json ▸ config/launch.json ▸ launch() ▸ config/launch.json with the handle
-                                            └▶ hostcore resume <run directory>: claims the attempt, like any other
+                                           └▶ hostcore resume <run directory>: claims the attempt, like any other
 
 The launched process adopts the run from its mirror, if the run lies there alone. Where it does not see this directory,
-the directory here only says what was submitted, and what the launcher and the mirror tell.
+the directory here only has the submission, and the reports of the launcher and the mirror.
 """
 
 import secrets
@@ -72,10 +72,10 @@ def submit(
     :param total_steps: The steps of the whole run, as the check found; 0 if that is not known.
     :param tell: Called with a line, now and then, of what the launcher does.
     :param name: What the engine is to call it; made from the run_id if not given.
-    :param launch_id: Of this submission. One that was cut short goes on when it is made again with the same id; a new
+    :param launch_id: Of this submission. One that was cut short is continued by a submission with the same id; a new
         id is made if not given.
     :param launcher: The job's, if already loaded. What it started under the same id before is asked of it then,
-        since what a run directory says of that is the job's to write.
+        since the run directory, which the job can write, is not trusted.
     :param recorded: See :class:`~hostcore.runs.launch.Launch`.
     :return: The submission; or the result of the run, if it is finished already.
     :raises RunConflict, CheckpointError, RunUnwritable: See :func:`hostcore.supervisor.opening.examine_run`.
@@ -86,7 +86,7 @@ def submit(
     directory = plan.directory
     cut_short = _same_launch(directory, launch_id)
     if launcher is None and cut_short is not None and cut_short.handle is not None:
-        # The submitting process died before it could say so.
+        # The submitting process died before it could report it.
         return Submission(directory=directory, attempt=cut_short.attempt, handle=cut_short.handle)
     mirrored: int | None = 0
     if cut_short is None:
@@ -126,7 +126,7 @@ def submit(
 def _launched(
     launcher: Launcher, context: LaunchContext, tell: Callable[[str], None], *, again: Sequence[float]
 ) -> LaunchHandle:
-    """What a launcher has launched. It finds what an earlier try under the same id has started.
+    """Launch, with retries. A launcher finds the launch of an earlier try under the same id.
 
     :param again: Seconds before each further try.
     """
@@ -140,7 +140,7 @@ def _launched(
 
 
 def dry_run(plan: RunPlan) -> LaunchPlan:
-    """What the launcher of a job would do, without doing it.
+    """Return the plan of a job's launcher, without launching.
 
     :raises HostcoreError: When it would refuse.
     """
@@ -153,7 +153,7 @@ def dry_run(plan: RunPlan) -> LaunchPlan:
 def require_no_engine(plan: RunPlan) -> None:
     """See that a job that this machine is to run asks for nothing that takes an engine.
 
-    :raises HostcoreError: What its launcher says against it.
+    :raises HostcoreError: Its launcher's objection.
     """
     spec = plan.spec
     if spec.resources is not None and spec.world_size is None and is_builtin(spec.launcher.use, "local"):
@@ -174,7 +174,7 @@ def _name_of(plan: RunPlan, before: "_Before") -> str:
 
 
 def launch_context(plan: RunPlan, launch: Launch, *, name: str, tell: Callable[[str], None]) -> LaunchContext:
-    """What a launcher is told."""
+    """Build the context of a launcher."""
     run_dir, record = str(plan.directory.path), str(plan.directory.record)
     # Safe path (-P): the working directory may have a module of any name.
     hostcore = [sys.executable, "-P", "-m", "hostcore"]

@@ -1,4 +1,4 @@
-"""Whether a run directory can be written: seen before anything is started, and told clearly when it fails."""
+"""Write access to a run directory: checked before anything is started, with a clear error when it fails."""
 
 import contextlib
 import errno
@@ -42,7 +42,7 @@ def _require_folder(path: Path) -> None:
 
 @contextlib.contextmanager
 def file_errors(directory: RunDirectory) -> Iterator[None]:
-    """What the system says about the run directory while it is entered becomes a :class:`RunUnwritable`."""
+    """Convert the system's errors about the run directory into :class:`RunUnwritable`."""
     try:
         yield
     except OSError as error:

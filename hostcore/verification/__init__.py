@@ -7,5 +7,5 @@ Door:
     check_log, check_retrained (log_checks)              log and result agree; steps that were trained twice are equal
     examine_checkpoints, check_story (checkpoint_checks) files of checkpoints; those that should be there
     check_order, owed_of (order_checks)                  rows of each checkpoint are those of its steps
-    Check, judged (checks)                               a finding
+    RunCheck, judged (checks)                            a finding
 """

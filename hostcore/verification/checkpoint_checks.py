@@ -1,4 +1,4 @@
-"""Checks of a run's checkpoints: every byte that was committed, and what the log says of them."""
+"""Checks of a run's checkpoints: every committed byte, and agreement with the log."""
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -12,7 +12,7 @@ from hostcore.checkpoints import tree
 from hostcore.checkpoints.errors import CheckpointError
 from hostcore.checkpoints.find import Found, load_record, steps_in, verify
 from hostcore.checkpoints.names import claims, record_name
-from hostcore.verification.checks import MOST_NAMED, Check, judged
+from hostcore.verification.checks import MOST_NAMED, RunCheck, judged
 from hostcore.verification.log_record import LogRecord, Saved
 from hostcore_builtin_plugins.progress import format_bytes
 
@@ -24,9 +24,9 @@ MALFORMED: Final = (OSError, LookupError, TypeError, ValueError, AttributeError)
 
 @attrs.frozen(kw_only=True)
 class Examined:
-    """What became of examining a folder of checkpoints."""
+    """Result of examining a folder of checkpoints."""
 
-    checks: Sequence[Check]
+    checks: Sequence[RunCheck]
     #: Those that verify, oldest first.
     whole: Sequence[Found]
     #: The steps that have a record: whole, damaged, or put aside by a commit that was broken off.
@@ -40,7 +40,7 @@ def examine_checkpoints(folder: Path, *, root: Path, running: bool) -> Examined:
     :param root: The run directory, which paths are shown below.
     :param running: Whether checkpoints may come and go meanwhile.
     """
-    checks: list[Check] = []
+    checks: list[RunCheck] = []
     whole: list[Found] = []
     for step in steps_in(folder):
         record = folder / record_name(step)
@@ -57,11 +57,11 @@ def examine_checkpoints(folder: Path, *, root: Path, running: bool) -> Examined:
                     _leftover(below(root, path), "it has no commit record: it was never finished, and is no checkpoint")
                 )
             else:
-                checks.append(Check(id="checkpoint.content", status="failed", message=error.message, path=place))
+                checks.append(RunCheck(id="checkpoint.content", status="failed", message=error.message, path=place))
             continue
         whole.append(found)
         told = f"{len(found.record.files)} files, {format_bytes(found.record.size)}, as they were committed"
-        checks.append(Check(id="checkpoint.content", status="ok", message=told, path=below(root, found.folder)))
+        checks.append(RunCheck(id="checkpoint.content", status="ok", message=told, path=below(root, found.folder)))
     broken_off = claims(folder) if folder.is_dir() else []
     if not running:
         hidden = [path for claim in broken_off for path in claim.hidden if path.exists()]
@@ -70,8 +70,8 @@ def examine_checkpoints(folder: Path, *, root: Path, running: bool) -> Examined:
     return Examined(checks=checks, whole=whole, steps=recorded | {claim.step for claim in broken_off})
 
 
-def _leftover(place: str, what: str) -> Check:
-    return Check(id="checkpoint.leftover", status="warning", message=what, path=place)
+def _leftover(place: str, what: str) -> RunCheck:
+    return RunCheck(id="checkpoint.leftover", status="warning", message=what, path=place)
 
 
 def below(root: Path, path: Path) -> str:
@@ -89,8 +89,8 @@ def host_state(folder: Path) -> Mapping[str, Any]:
 
 def check_story(
     examined: Examined, log: LogRecord, *, keep: int, newest_attempt: int, running: bool
-) -> Iterator[Check]:
-    """Compare what the log says of checkpoints with what is there, and where attempts began.
+) -> Iterator[RunCheck]:
+    """Compare the log's checkpoints with those that are there, and with the beginnings of attempts.
 
     :param keep: How many the newest attempt kept.
     """
@@ -99,7 +99,7 @@ def check_story(
     for record in (found.record for found in examined.whole):
         event, end = saved.get(record.step), log.end_of(record.attempt)
         if end is None or not end.by_worker or end.status == "failed":
-            continue  # its worker may have committed it, and come to its end before it could say so
+            continue  # its worker may have committed it, and ended before it could record that
         if event is None:
             problems.append(f"the checkpoint of step {record.step:,} is there, and no event says that it was saved")
         elif (event.bytes, event.final) != (record.size, record.final):
@@ -120,8 +120,8 @@ def check_story(
     yield _check_resumes(log)
 
 
-def _check_metrics(checkpoints: Sequence[Found], saved: Mapping[int, Saved]) -> Check:
-    """The metrics that a checkpoint holds are those that the log says."""
+def _check_metrics(checkpoints: Sequence[Found], saved: Mapping[int, Saved]) -> RunCheck:
+    """Check that the metrics of a checkpoint are those of the log."""
     problems, compared = [], 0
     for found in checkpoints:
         step, known = found.record.step, saved[found.record.step].metrics if found.record.step in saved else {}
@@ -152,8 +152,8 @@ def _must_be_there(log: LogRecord, there: Collection[int], *, keep: int, newest_
     return set(steps[-1:]) | (set(steps[-keep:] if keep else []) & of_newest) | final
 
 
-def _check_resumes(log: LogRecord) -> Check:
-    """Every attempt went on from a checkpoint that was saved before, or began at step 0."""
+def _check_resumes(log: LogRecord) -> RunCheck:
+    """Check that every attempt resumed a checkpoint that was saved before, or began at step 0."""
     problems = []
     for attempt, step in log.started.items():
         resumed = next((event for event in log.resumed if event.attempt == attempt), None)
@@ -176,7 +176,7 @@ def _check_resumes(log: LogRecord) -> Check:
 
 
 def _could_resume(log: LogRecord, attempt: int, step: int) -> bool:
-    """Whether a checkpoint of a step was saved by an earlier attempt, or by one that could not say so any more."""
+    """Return whether a step's checkpoint was saved by an earlier attempt, or by one that could no longer record it."""
     if any(event.step == step and event.attempt < attempt for event in log.saved):
         return True
     earlier = range(1, attempt)

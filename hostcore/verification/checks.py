@@ -11,13 +11,13 @@ MOST_NAMED: Final = 5
 
 
 @attrs.frozen(kw_only=True)
-class Check:
+class RunCheck:
     """One thing that was checked."""
 
     #: What: ``log.sequence``, ``checkpoint.content``.
     id: str
     #: ``failed``: something was lost, skipped, repeated or changed. ``warning``: something is left over that does
-    #: no harm. ``skipped``: there is nothing to check, and the message says why.
+    #: no harm. ``skipped``: there is nothing to check, and the message has the reason.
     status: Status
     #: What was found; one line.
     message: str
@@ -29,13 +29,13 @@ class Check:
         return attrs.asdict(self)
 
 
-def judged(id_: str, problems: list[str], *, otherwise: str, path: str | None = None) -> Check:
+def judged(id_: str, problems: list[str], *, otherwise: str, path: str | None = None) -> RunCheck:
     """A check that fails if there are problems.
 
     :param problems: In words, in the order in which they were found.
-    :param otherwise: What there is to say without any.
+    :param otherwise: Message without problems.
     """
     if not problems:
-        return Check(id=id_, status="ok", message=otherwise, path=path)
+        return RunCheck(id=id_, status="ok", message=otherwise, path=path)
     more = f"; and {len(problems) - MOST_NAMED} more" if len(problems) > MOST_NAMED else ""
-    return Check(id=id_, status="failed", message="; ".join(problems[:MOST_NAMED]) + more, path=path)
+    return RunCheck(id=id_, status="failed", message="; ".join(problems[:MOST_NAMED]) + more, path=path)

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import attrs
 
-from hostcore.verification.checks import Check, judged
+from hostcore.verification.checks import RunCheck, judged
 
 _ID: Final = "log.due"
 _CADENCE: Final = ("validate_every", "sample_every", "samples", "test")
@@ -16,8 +16,8 @@ _Place = tuple[str, int]
 
 
 @attrs.define(kw_only=True)
-class _Attempt:
-    """An attempt that has begun to train, as its events say."""
+class _AttemptEvents:
+    """An attempt that has begun to train, from its events."""
 
     start: int
     #: Of ``run_started``; not whole in the logs of versions that did not record it.
@@ -67,7 +67,7 @@ class _Attempt:
 class Due:
     """The evaluations of a run, gathered from its events."""
 
-    _attempts: dict[int, _Attempt] = attrs.field(factory=dict)
+    _attempts: dict[int, _AttemptEvents] = attrs.field(factory=dict)
     #: Of the attempt that begins.
     _total_steps: int = 0
     _owed: Sequence[str] = ()
@@ -81,13 +81,13 @@ class Due:
             self._owed = event.get("owed", ())
         elif name == "run_started":
             cadence = {key: event[key] for key in _CADENCE if key in event}
-            self._attempts[event["attempt"]] = _Attempt(
+            self._attempts[event["attempt"]] = _AttemptEvents(
                 start=step, cadence=cadence, total_steps=self._total_steps, owed=self._owed, reached=step
             )
         elif (attempt := self._attempts.get(event["attempt"])) is not None:
             _note(attempt, event, name, step)
 
-    def check(self, *, left: Sequence[str]) -> Check:
+    def check(self, *, left: Sequence[str]) -> RunCheck:
         """Compare what was due with what was made.
 
         Behind the place where a later attempt begins, everything is made again, and counts there.
@@ -97,7 +97,7 @@ class Due:
         attempts = list(self._attempts.values())
         if not all(len(one.cadence) == len(_CADENCE) for one in attempts):
             told = "an earlier version of hostcore trained it, and did not record what was due"
-            return Check(id=_ID, status="skipped", message=told)
+            return RunCheck(id=_ID, status="skipped", message=told)
         due, made = set[_Place](), Counter[_Place]()
         for number, one in enumerate(attempts):
             later = attempts[number + 1 :]
@@ -111,7 +111,7 @@ class Due:
         return judged(_ID, [*_misplaced(due - to_come, due, made), *_wrong_tests(self._attempts)], otherwise=told)
 
 
-def _note(attempt: _Attempt, event: Mapping[str, Any], name: str, step: int) -> None:
+def _note(attempt: _AttemptEvents, event: Mapping[str, Any], name: str, step: int) -> None:
     attempt.reached = max(attempt.reached, step)
     every = attempt.cadence.get("sample_every", 0)
     if name == "validation":
@@ -131,7 +131,7 @@ def _multiples(every: int, start: int, until: int) -> range:
     return range(start - start % every + every, until + 1, every) if every else range(0)
 
 
-def _still_to_come(newest: _Attempt, due: set[_Place], left: Sequence[str]) -> set[_Place]:
+def _still_to_come(newest: _AttemptEvents, due: set[_Place], left: Sequence[str]) -> set[_Place]:
     """Return what may be missing yet: an attempt that was broken off, or runs, may not have come to it."""
     if newest.status == "succeeded":
         return set()
@@ -151,7 +151,7 @@ def _misplaced(required: set[_Place], due: set[_Place], made: Counter[_Place]) -
             yield f"the {what} was made {count} times"
 
 
-def _wrong_tests(attempts: Mapping[int, _Attempt]) -> Iterator[str]:
+def _wrong_tests(attempts: Mapping[int, _AttemptEvents]) -> Iterator[str]:
     for number, one in attempts.items():
         if one.status == "succeeded" and one.tests != bool(one.cadence["test"]):
             yield f"attempt {number} succeeded, and has made {one.tests} tests instead of {int(one.cadence['test'])}"

@@ -1,4 +1,4 @@
-"""Checks of the event log: that it tells everything, once and in order."""
+"""Checks of the event log: that it has everything, once and in order."""
 
 from array import array
 from collections.abc import Iterator, Sequence
@@ -12,7 +12,7 @@ from hostcore.runs.documents import CorruptDocument, UnreadableDocument, read_do
 from hostcore.runs.record import RunRecord
 from hostcore.runs.result import RunResult
 from hostcore.runs.retrained import known_causes
-from hostcore.verification.checks import MOST_NAMED, Check, Status, judged
+from hostcore.verification.checks import MOST_NAMED, RunCheck, Status, judged
 from hostcore.verification.log_record import LogRecord
 from hostcore_hookspecs.events import ENDS
 
@@ -30,11 +30,11 @@ def check_log(
     checkpoints: Sequence[Found] = (),
     newest_attempt: int,
     running: bool,
-) -> Iterator[Check]:
-    """Check what the event log says against itself, the ranks' logs and the result.
+) -> Iterator[RunCheck]:
+    """Check the event log for consistency, and against the ranks' logs and the result.
 
-    :param record: What the log was found to say.
-    :param result: Read before the log, which tells an end before there is a result of it.
+    :param record: Contents of the log.
+    :param result: Read before the log, which has an end before there is a result of it.
     :param checkpoints: Those that verify.
     :param newest_attempt: The highest attempt claimed when the log was read.
     :param running: Whether the newest attempt runs now: then it needs no end yet.
@@ -43,7 +43,7 @@ def check_log(
     yield judged("log.sequence", record.broken, otherwise=f"{record.count:,} events, numbered without a gap", path=path)
     if record.torn_bytes and not running:
         torn = f"its last line is not whole ({record.torn_bytes:,} bytes): its writer died, and no reporter got it"
-        yield Check(id="log.torn", status="warning", message=torn, path=path)
+        yield RunCheck(id="log.torn", status="warning", message=torn, path=path)
     yield _check_steps(record, path)
     yield _check_ends(record, newest_attempt, running=running)
     yield from _check_result(directory, record, result, newest_attempt, running=running)
@@ -53,13 +53,13 @@ def check_log(
     yield from _check_sources(directory, record, newest_attempt, running=running)
 
 
-def _check_steps(record: LogRecord, path: str) -> Check:
+def _check_steps(record: LogRecord, path: str) -> RunCheck:
     count = sum(record.measured.values())
     return judged("log.steps", record.disorder, otherwise=f"{count:,} measurements, in the order of steps", path=path)
 
 
-def _check_ends(record: LogRecord, newest: int, *, running: bool) -> Check:
-    """Every attempt ends once. One whose supervisor was killed has no end, and says so by that."""
+def _check_ends(record: LogRecord, newest: int, *, running: bool) -> RunCheck:
+    """Check that every attempt ends once. An attempt whose supervisor was killed has no end."""
     problems, told = list(record.after_end), []
     for attempt in range(1, newest + 1):
         ends = [end for end in record.ends if end.attempt == attempt]
@@ -78,7 +78,7 @@ def _check_ends(record: LogRecord, newest: int, *, running: bool) -> Check:
     return judged("log.ends", problems, otherwise=", ".join(told) or "no attempt has begun")
 
 
-def check_retrained(directory: RunDirectory, log: LogRecord, record: RunRecord) -> Iterator[Check]:
+def check_retrained(directory: RunDirectory, log: LogRecord, record: RunRecord) -> Iterator[RunCheck]:
     """Check that steps which were trained again after a resume gave the same metrics, bit for bit."""
     if len(log.started) < 2:
         return
@@ -91,12 +91,12 @@ def check_retrained(directory: RunDirectory, log: LogRecord, record: RunRecord) 
             causes = known_causes(one, record, log.retrained.devices, file=directory.record)
             status, why = ("warning", f": expected, for {', '.join(causes)}") if causes else ("failed", "")
             message = f"{one.differing:,} of {one.count:,} measurements that were made again differ: {one}{why}"
-        yield Check(id=_RETRAINED, status=status, message=message)
+        yield RunCheck(id=_RETRAINED, status=status, message=message)
     if not made_again:
-        yield Check(id=_RETRAINED, status="skipped", message=f"{UNSEEN}: no step was measured by two attempts")
+        yield RunCheck(id=_RETRAINED, status="skipped", message=f"{UNSEEN}: no step was measured by two attempts")
 
 
-def _check_beginnings(directory: RunDirectory, record: LogRecord, checkpoints: Sequence[Found], path: str) -> Check:
+def _check_beginnings(directory: RunDirectory, record: LogRecord, checkpoints: Sequence[Found], path: str) -> RunCheck:
     """The log has the beginning of each attempt that has trained: it is on the disk before its workers may go."""
     proofs = {found.record.attempt: f"the checkpoint of step {found.record.step:,}" for found in checkpoints}
     for log in sorted(directory.logs.glob(_RANK_LOGS)):
@@ -112,7 +112,7 @@ def _check_beginnings(directory: RunDirectory, record: LogRecord, checkpoints: S
     return judged("log.begins", problems, otherwise=told, path=path)
 
 
-def _check_readers(directory: RunDirectory, record: LogRecord) -> Iterator[Check]:
+def _check_readers(directory: RunDirectory, record: LogRecord) -> Iterator[RunCheck]:
     """No reporter has received an event that is not in the log."""
     for cursor in sorted(directory.cursors.glob("*.json")):
         try:
@@ -123,17 +123,19 @@ def _check_readers(directory: RunDirectory, record: LogRecord) -> Iterator[Check
             lost = (
                 f"the reporter {cursor.stem} has received event {received:,}, and the log ends at {record.last_seq:,}"
             )
-            yield Check(id="log.received", status="failed", message=lost, path=str(cursor.relative_to(directory.path)))
+            yield RunCheck(
+                id="log.received", status="failed", message=lost, path=str(cursor.relative_to(directory.path))
+            )
 
 
 def _check_result(
     directory: RunDirectory, record: LogRecord, result: RunResult | None, newest: int, *, running: bool
-) -> Iterator[Check]:
-    """``result.json`` says of its attempt what the log says."""
+) -> Iterator[RunCheck]:
+    """Check that ``result.json`` agrees with the log about its attempt."""
     if result is None:
         if not running and record.end_of(newest):
             told = f"the log says how attempt {newest} ended, and there is no result.json"
-            yield Check(id="log.result", status="failed", message=told, path=directory.result.name)
+            yield RunCheck(id="log.result", status="failed", message=told, path=directory.result.name)
         return
     end = record.end_of(result.attempt)
     problems = []
@@ -148,7 +150,7 @@ def _check_result(
     yield judged("log.result", problems, otherwise=told, path=directory.result.name)
 
 
-def _check_sources(directory: RunDirectory, record: LogRecord, newest: int, *, running: bool) -> Iterator[Check]:
+def _check_sources(directory: RunDirectory, record: LogRecord, newest: int, *, running: bool) -> Iterator[RunCheck]:
     """Every event that a rank wrote is in the log, once."""
     for path in sorted(directory.logs.glob(_RANK_LOGS)):
         source = _source_of(path)
@@ -158,13 +160,13 @@ def _check_sources(directory: RunDirectory, record: LogRecord, newest: int, *, r
         missing = sorted(set(written) - set(merged))
         twice = len(merged) - len(set(merged))
         strange = len(set(merged) - set(written))
-        if record.end_of(source[1]):  # each rank says how it ended, and the log has one of these ends
+        if record.end_of(source[1]):  # each rank records its end, and the log has one of these ends
             missing = [offset for offset in missing if offset not in ends]
         where = str(path.relative_to(directory.path))
         runs = running and source[1] == newest
         if missing and not (twice or strange) and (runs or record.end_of(source[1]) is None):
             waits = "for the supervisor, which runs" if runs else "for the next attempt, which reads them first"
-            yield Check(
+            yield RunCheck(
                 id="log.merged",
                 status="ok" if runs else "warning",
                 message=f"{len(missing):,} events are not merged into the event log yet: they wait {waits}",
@@ -190,7 +192,7 @@ def _source_of(path: Path) -> tuple[int, int] | None:
 
 
 def _offsets(path: Path) -> "tuple[array[int], set[int]]":
-    """Where the whole lines of a rank's log begin; and those of them that are ends."""
+    """Return the offsets of the whole lines of a rank's log; and those of them that are ends."""
     offsets, ends, log = array("q"), set(), GrowingLog(path)
     for line in log.read():
         offset = log.offset - len(line)

@@ -1,4 +1,4 @@
-"""What an event log says, gathered for checking it: every line is read, and nothing is taken for granted."""
+"""Contents of an event log, gathered for checking it: every line is read, and nothing is taken for granted."""
 
 from array import array
 from collections import deque
@@ -15,7 +15,7 @@ from hostcore.runs.retrained import Retrained
 from hostcore.verification.due_checks import Due
 from hostcore_hookspecs.events import ENDS
 
-#: So many recordings of a metric are kept: a checkpoint is written while the training goes on.
+#: Recordings of a metric to keep: a checkpoint is written while the training continues.
 _POINTS: Final = 64
 #: The newest checkpoints of which the log's metrics are kept.
 _MOST_MEASURED: Final = 1000
@@ -30,7 +30,7 @@ class Saved:
     step: int
     bytes: int
     final: bool
-    #: The newest value of each metric at that step, as far as the newest events before this one say.
+    #: The newest value of each metric at that step, from the newest events before this one.
     metrics: Mapping[str, float | None] = attrs.field(factory=dict)
 
 
@@ -53,13 +53,13 @@ class End:
     attempt: int
     status: str
     step: int | None
-    #: Whether the worker said it itself; else the supervisor did, for a worker that could not.
+    #: Whether the worker recorded it itself; else the supervisor did, for a worker that could not.
     by_worker: bool
 
 
 @attrs.define(kw_only=True)
 class LogRecord:
-    """What was found in an event log."""
+    """Contents of an event log."""
 
     #: Events read.
     count: int = 0

@@ -1,4 +1,4 @@
-"""Checks of a run's place in its data: what it was trained on is what the order of the rows says, row for row."""
+"""Checks of a run's place in its data: it was trained on the rows of the order, row for row."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from hostcore.checkpoints.find import Found
 from hostcore.checkpoints.names import record_name
 from hostcore.verification.checkpoint_checks import MALFORMED, below, host_state
-from hostcore.verification.checks import Check, judged
+from hostcore.verification.checks import RunCheck, judged
 
 if TYPE_CHECKING:
     from hostcore.worker.feed.digest import OrderLayout
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _ID: Final = "data.order"
 
 
-def check_order(checkpoints: Sequence[Found], *, root: Path) -> Iterator[Check]:
+def check_order(checkpoints: Sequence[Found], *, root: Path) -> Iterator[RunCheck]:
     """Recompute, from the order of the rows alone, what the run of each checkpoint should have been trained on.
 
     The digest in a checkpoint covers every row from the first step on, over all attempts: it agrees only if each came
@@ -34,7 +34,7 @@ def check_order(checkpoints: Sequence[Found], *, root: Path) -> Iterator[Check]:
             if not found.folder.with_name(record_name(found.record.step)).exists():
                 continue  # it was pruned since it was verified: the record goes first, and then the files one by one
             told = f"what it says of its place in the data cannot be read: {error!r}"
-            check = Check(id=_ID, status="failed", message=told, path=path)
+            check = RunCheck(id=_ID, status="failed", message=told, path=path)
         yield check
 
 
@@ -45,18 +45,18 @@ def owed_of(found: Found) -> Sequence[str]:
         names = ["validation"] if owed.get("validation") else []
         return names if owed.get("sample") is None else [*names, f"samples/{int(owed['sample'])}"]
     except MALFORMED:
-        return ()  # its own check says so
+        return ()  # reported by its own check
 
 
-def _check_place(found: Found, host: Mapping[str, Any], orders: "_Orders", path: str) -> Check:
+def _check_place(found: Found, host: Mapping[str, Any], orders: "_Orders", path: str) -> RunCheck:
     from hostcore.worker.feed.digest import OrderLayout
     from hostcore.worker.feed.feed import Cursor
 
     if "cursor" not in host:
-        return Check(id=_ID, status="skipped", message="it was written before checkpoints had a digest", path=path)
+        return RunCheck(id=_ID, status="skipped", message="it was written before checkpoints had a digest", path=path)
     layout = OrderLayout.stored(host["data"], tuple(host["shard_rows"]))
     if not layout.rows_per_epoch:
-        return Check(id=_ID, status="skipped", message="the job has no data, and so no order of it", path=path)
+        return RunCheck(id=_ID, status="skipped", message="the job has no data, and so no order of it", path=path)
     cursor = Cursor(epoch=host["cursor"]["epoch"], rows=host["cursor"]["rows"])
     digest, expected = host["cursor"]["digest"], orders.digest(layout, cursor)
     step, rows = found.record.step, cursor.epoch * layout.rows_per_epoch + cursor.rows
@@ -75,7 +75,7 @@ def _check_place(found: Found, host: Mapping[str, Any], orders: "_Orders", path:
 
 
 class _Orders:
-    """Digests of orders from their first row on. Each goes on where the one before ended."""
+    """Digests of orders from their first row on. Each continues where the one before ended."""
 
     def __init__(self) -> None:
         self._known: dict[OrderLayout, tuple[Cursor, int]] = {}

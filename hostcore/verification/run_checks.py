@@ -9,13 +9,13 @@ from hostcore.runs.record import RunRecord
 from hostcore.runs.result import RunResult
 from hostcore.runs.summary import RunSummary, summarize
 from hostcore.verification.checkpoint_checks import check_story, examine_checkpoints
-from hostcore.verification.checks import Check, judged
+from hostcore.verification.checks import RunCheck, judged
 from hostcore.verification.log_checks import check_log, check_retrained
 from hostcore.verification.log_record import LogRecord
 from hostcore.verification.order_checks import check_order, owed_of
 
 
-def examine_run(directory: RunDirectory) -> tuple[RunSummary, list[Check]]:
+def examine_run(directory: RunDirectory) -> tuple[RunSummary, list[RunCheck]]:
     """Check a run; again if an attempt has begun meanwhile, since the checks would be of two attempts."""
     while True:
         summary = summarize(directory)
@@ -24,7 +24,7 @@ def examine_run(directory: RunDirectory) -> tuple[RunSummary, list[Check]]:
             return summary, checks
 
 
-def _checks(directory: RunDirectory, summary: RunSummary) -> Iterator[Check]:
+def _checks(directory: RunDirectory, summary: RunSummary) -> Iterator[RunCheck]:
     running = summary.status == "running"
     # The result before the log, which has its end by then, and the log before the checkpoints: those that are saved
     # meanwhile are more than it records, never less.

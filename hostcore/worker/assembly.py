@@ -17,12 +17,12 @@ from hostcore.worker.checkpoints.capture import CaptureSource
 from hostcore.worker.checkpoints.checkpointer import Checkpointer, stateful
 from hostcore.worker.checkpoints.trainer_state import TrainerCalls
 from hostcore.worker.devices import dtype_of, make_scaler
-from hostcore.worker.evaluation import Evaluation
+from hostcore.worker.evaluation import EvaluationLoop
 from hostcore.worker.feed.splitting import Splitting
 from hostcore.worker.feed.transform import Transformer, make_transformer
 from hostcore.worker.metrics import PROGRESS_SECONDS, Meter
 from hostcore.worker.mistakes import Mistakes, ModelHandles, context_class
-from hostcore.worker.progress import Progress
+from hostcore.worker.progress import TrainingProgress
 from hostcore.worker.ranks.meeting import convene, in_words
 from hostcore.worker.ranks.nodes import Nodes
 from hostcore.worker.ranks.protocol import Ranks
@@ -52,7 +52,7 @@ class Assembly:
         self.prepared = prepared
         self.log = log
         self.ranks = ranks
-        self.progress = Progress(
+        self.progress = TrainingProgress(
             prepared.feed.rows_per_step,
             prepared.total_steps,
             several_ranks=ranks.world_size > 1,
@@ -108,9 +108,9 @@ class Assembly:
         return component.ref.provenance if component else f"{frame.f_code.co_qualname} ({frame.f_code.co_filename})"
 
     def emit(self, payload: events.Payload, *, step: int | None = None, epoch: int | None = None) -> None:
-        """Write an event into the rank's log; of the present step, unless it says another.
+        """Write an event into the rank's log; of the present step, unless ``step`` is given.
 
-        The first rank speaks for all. The others say how they end, and what went wrong with them alone.
+        The first rank writes for all. The others write their own ends, and their own failures.
         """
         if self.ranks.rank > 0 and not _is_its_own(payload):
             return
@@ -147,7 +147,7 @@ class Assembly:
         return self._requests.outside(self.prepared.hooks.bind(name)) or nothing
 
     def checkpointer(self, state: Any) -> Checkpointer:
-        """What saves and restores the run.
+        """Create the object that saves and restores the run.
 
         :param state: What the trainer's ``configure`` returned.
         :raises HostcoreError: When the contract's default is to store it, and cannot.
@@ -269,8 +269,8 @@ class Assembly:
 
         return train_step
 
-    def evaluation(self, split: str, state: Any, open_ones: ExitStack) -> Evaluation | None:
-        """What validates (``validation``) or tests (``test``); None without data for it.
+    def evaluation(self, split: str, state: Any, open_ones: ExitStack) -> EvaluationLoop | None:
+        """Create the validation (``validation``) or test (``test``); None without data for it.
 
         :param open_ones: Takes what has to be closed behind it.
         """
@@ -278,7 +278,7 @@ class Assembly:
         feed, data = getattr(prepared, split), getattr(prepared.spec, split)
         if feed is None:
             return None
-        return Evaluation(
+        return EvaluationLoop(
             split=split,
             prefix=_PREFIXES[split],
             feed=feed,
@@ -299,7 +299,7 @@ class Assembly:
         )
 
     def _show_life(self) -> None:
-        """Show that the run goes on, if it is time to, while no step is done."""
+        """Emit progress while no step is done, if it is due."""
         if self.meter.clock() > self.meter.sign_due:
             self.meter.sign_of_life(self.progress.state.samples_seen)
             self.emit(events.Progress())
@@ -355,12 +355,12 @@ class Assembly:
 
 
 def _is_its_own(payload: events.Payload) -> bool:
-    """Whether a rank says it for itself."""
+    """Return whether an event is about its rank alone."""
     if isinstance(payload, events.Warning):
         return payload.code in ("plugin.failed", "component")  # all others are about what all ranks do alike
     return isinstance(payload, _ENDS)
 
 
 def _sign_seconds(stall_seconds: float) -> float:
-    """How often a training that records no metrics shows that it goes on: often enough not to be taken for stalled."""
+    """Return the interval of progress events without metrics: short enough for the run not to be taken for stalled."""
     return min(PROGRESS_SECONDS, stall_seconds / 3) if stall_seconds else PROGRESS_SECONDS

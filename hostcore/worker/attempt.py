@@ -90,10 +90,10 @@ def _train(parts: Assembly, line: SupervisorLine, stop: StopSwitch) -> int:
 
 
 def _evaluate(parts: Assembly, line: SupervisorLine) -> int:
-    """Evaluate in place of training. There is no run, so the supervisor is told over the line."""
+    """Evaluate in place of training. There is no run, so the result goes to the supervisor over the line."""
     try:
         line.send("evaluated", evaluate_alone(parts))
-    except BaseException as error:  # noqa: BLE001 - also SystemExit: the supervisor has to be told
+    except BaseException as error:  # noqa: BLE001 - also SystemExit: the supervisor needs the error
         if isinstance(error, INVALID_BEFORE_FIRST_STEP):
             report_invalid(line, located(error, parts.prepared))
             return INVALID
@@ -116,7 +116,7 @@ class _Attempt:
         return self._parts.progress.state.step == self._started_at
 
     def is_forced_by(self, error: BaseException) -> bool:
-        """Whether a signal asks for the run to end at once. A plugin's own KeyboardInterrupt is a failure of it."""
+        """Return whether a signal asks for the run to end at once. A plugin's own KeyboardInterrupt is a failure."""
         return isinstance(error, KeyboardInterrupt) and (self._stop.signalled or is_by_signal(error))
 
     def run(self) -> None:
@@ -162,7 +162,7 @@ class _Attempt:
         self._parts.emit(_ENDS["cancelled" if status == "succeeded" else status](reason=f"{reason}, twice"))
 
     def fail(self, error: BaseException, line: SupervisorLine) -> None:
-        """Write the failure into the log; or tell it over the line, where the log cannot take it."""
+        """Write the failure into the log; or send it over the line, where the log cannot take it."""
         step = self._parts.progress.state.step + 1
         failure = run_error(error, self._parts.prepared, rank=self._parts.ctx.rank, step=step)
         try:
@@ -187,7 +187,7 @@ def _started(prepared: Prepared, *, world_size: int) -> events.RunStarted:
 def evaluate_alone(parts: Assembly) -> dict[str, Any] | None:
     """Load the checkpoint that was found, validate or test, and tear down. No other hook of the loop is called.
 
-    :return: What the supervisor is told: the split, metrics and weight, as the events have them, and the checkpoint
+    :return: The message for the supervisor: the split, metrics and weight, as the events have them, and the checkpoint
         they are of. None when the run was asked to stop before the end.
     """
     search, ctx, run_state = parts.prepared.resume, parts.ctx, parts.progress.state

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from hostcore.events.codec import finite
-from hostcore.worker.evaluation import Evaluated, Evaluation
+from hostcore.worker.evaluation import Evaluated, EvaluationLoop
 from hostcore.worker.metrics import WeightedMeans, mean_over_ranks, read_debug, read_metrics, read_weight
 from hostcore.worker.ranks.meeting import RanksDisagree
 from hostcore.worker.training import Training
@@ -53,7 +53,7 @@ def _skip_record(training: Training) -> None:
 
 
 def sign_of_life(training: Training) -> None:
-    """Show that the run goes on."""
+    """Emit progress of the run."""
     training.requests.look_at_clock()
     rate = training.meter.sign_of_life(training.progress.state.samples_seen)
     training.emit(events.Progress(samples_per_second=rate))
@@ -67,7 +67,7 @@ def _metrics(metrics: dict[str, float], beside: Mapping[str, Any]) -> events.Met
 def _record_means(training: Training, own: Totals | None, beside: Mapping[str, Any]) -> None:
     """Gather the metrics of all ranks, and write their means, beside the steps that follow.
 
-    Whatever reads them, and whatever is written behind them, waits; see :class:`hostcore.worker.progress.Progress`.
+    Readers of the metrics, and writes behind them, wait; see :class:`hostcore.worker.progress.TrainingProgress`.
 
     :param own: This rank's; None: it skips the step.
     :param beside: The other fields of the event.
@@ -177,7 +177,7 @@ def run_test(training: Training) -> bool:
     return True
 
 
-def _evaluate(training: Training, evaluation: Evaluation, event: Callable[..., events.Payload]) -> Evaluated | None:
+def _evaluate(training: Training, evaluation: EvaluationLoop, event: Callable[..., events.Payload]) -> Evaluated | None:
     evaluated = evaluation.run()
     if evaluated is not None:
         for warning in _warning_of_missing(evaluated.missing, evaluation.method):
@@ -252,7 +252,7 @@ def save_end(training: Training, *, final: bool) -> None:
 
 
 def hear_requests(training: Training) -> bool:
-    """Tell the log and the callbacks about new requests to stop; whether there was ever one."""
+    """Report new requests to stop to the log and the callbacks; return whether there was ever one."""
     run_state = training.progress.state
     training.requests.owed.ending = training.stop.ending
     training.stop.announced = training.stop.interrupted is not None

@@ -37,7 +37,7 @@ def torch_version() -> ModuleType | None:
 
 
 def is_for_cpu_alone() -> bool:
-    """Whether the installed torch has nothing but the CPU to compute on. False also where that is not known."""
+    """Return whether the installed torch has nothing but the CPU to compute on. False also where that is not known."""
     version = torch_version()
     if version is None or sys.platform == "darwin":  # whose GPU each build can use
         return False
@@ -70,7 +70,7 @@ def dtype_of(precision: str) -> "torch.dtype":
 
 
 def name_of_device(device: str, held: Sequence[str]) -> str:
-    """What the job calls a device: ``cuda:3`` for this process's ``cuda:0``, if it sees no other.
+    """Return the job's name of a device: ``cuda:3`` for this process's ``cuda:0``, if it sees no other.
 
     :param held: The names of those that this process sees; empty: they have the same names here.
     """
@@ -81,7 +81,7 @@ def name_of_device(device: str, held: Sequence[str]) -> str:
 def checked_device(name: str, available: tuple[str, ...], *, held: Sequence[str] = (), pointer: str = "/device") -> str:
     """A device that is there and computes, as torch calls it. That the CPU computes is taken for granted.
 
-    :param name: As the job says it: ``cpu``, ``mps``, ``cuda`` (the first) or ``cuda:<index>``.
+    :param name: As in the job: ``cpu``, ``mps``, ``cuda`` (the first) or ``cuda:<index>``.
     :param held: See :func:`name_of_device`.
     :raises DeviceUnavailable: When there is no such device, or it cannot add two numbers.
     """
@@ -141,7 +141,7 @@ def check_precision(precision: str, device: str) -> None:
 
 
 def make_scaler(precision: str, device: "torch.device") -> "torch.amp.GradScaler | None":
-    """What scales the loss in fp16, whose gradients would be too small otherwise; None for other precisions."""
+    """Create the scaler of the loss in fp16, whose gradients are too small without; None for other precisions."""
     import torch
 
     return torch.amp.GradScaler(device.type) if precision == "fp16" else None

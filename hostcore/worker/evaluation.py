@@ -41,7 +41,7 @@ _NEEDS_MORE: Final = 'if it needs more than the first batches, write "sanity_bat
 
 @attrs.frozen(kw_only=True)
 class Evaluated:
-    """What an evaluation has found."""
+    """Result of an evaluation."""
 
     #: Means over the data, and what ``evaluation_metrics`` found; by recorded name.
     metrics: dict[str, float]
@@ -68,7 +68,7 @@ def _split(ctx: StepContext, split: str) -> Iterator[None]:
 
 
 @attrs.frozen(kw_only=True, eq=False)
-class Evaluation:
+class EvaluationLoop:
     """Runs the trainer's ``validate_step`` or ``test_step`` over a feed."""
 
     #: ``validation`` or ``test``.
@@ -89,7 +89,7 @@ class Evaluation:
     ranks: Ranks
     meeting: Meeting
     stop: StopSwitch
-    #: Called now and then: shows that the run goes on.
+    #: Called now and then: emits progress.
     alive: Callable[[], None]
     #: Called with the reason before all batches are scored where a part should have been enough.
     too_few: Callable[[str], None]

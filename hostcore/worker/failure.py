@@ -1,4 +1,4 @@
-"""What an exception means for the run: that the job is invalid, or that the run failed, and through whom."""
+"""Conversion of an exception into an invalid job or a failed run, with the component that caused it."""
 
 import errno
 import re
@@ -17,10 +17,10 @@ from hostcore_hookspecs.errors import HostcoreError, InvalidData, InvalidSetting
 #: Makes the job invalid if it is raised before the first step: its data or its settings.
 INVALID_BEFORE_FIRST_STEP = (InvalidData, InvalidSettings)
 
-#: How gloo says that the other side of a connection is gone, or does not answer.
+#: Gloo's errors when the other side of a connection is gone, or does not answer.
 _BROKEN_OFF: Final = re.compile(r"gloo/.*(connection|timed out|closed|reset)", re.IGNORECASE | re.DOTALL)
 
-#: How torch says that doubles meet floats, and what to do about it.
+#: Torch's errors when doubles meet floats, and the remedy.
 _TWO_TYPES: Final = re.compile(r"(dtype|scalar type).*\b(Double\b.*\bFloat|Float\b.*\bDouble)\b")
 _OF_TYPES: Final = (
     "float64 columns are double tensors, and weights are float32: convert the batch in prepare_batch, `tensor.float()`"
@@ -43,7 +43,7 @@ class DiskFull(HostcoreError):
 
 
 def located(error: HostcoreError, prepared: Prepared) -> HostcoreError:
-    """What a component found wrong with the job once it was called, with the component and the place in the job."""
+    """Add the component and the place in the job to an error that a component raised about the job."""
     culprit = attribute(error, prepared.components)
     if culprit is None:
         return error
@@ -57,10 +57,10 @@ def located(error: HostcoreError, prepared: Prepared) -> HostcoreError:
 
 
 def run_error(error: BaseException, prepared: Prepared, *, rank: int, step: int | None = None) -> RunError:
-    """Why the run failed.
+    """Convert an exception into the error of a failed run.
 
-    A plugin's exception has its traceback, without the host's frames; an error that explains itself has none. What only
-    says that another rank is gone is a ``DistributedError``, in whatever code it was raised: it is never the first
+    A plugin's exception has its traceback, without the host's frames; an error that explains itself has none. An error
+    about the loss of another rank is a ``DistributedError``, in whatever code it was raised: it is never the first
     failure of a run.
 
     :param step: The step that was being made, or was made last; None: there was none.
@@ -92,14 +92,14 @@ def run_error(error: BaseException, prepared: Prepared, *, rank: int, step: int 
 
 
 def has_lost_touch(error: BaseException) -> bool:
-    """Whether an exception says no more than that other ranks are gone, or do not answer."""
+    """Return whether an exception means no more than that other ranks are gone, or do not answer."""
     if isinstance(error, torch.distributed.DistError):
         return True
     return isinstance(error, RuntimeError) and _BROKEN_OFF.search(_message(error)) is not None
 
 
 def _hint(error: BaseException, step: int | None) -> str | None:
-    """What to do about it; a callback may have set it on any exception."""
+    """Return the remedy for an exception; a callback may have set it."""
     hint = getattr(error, "hint", None)
     if isinstance(hint, str):
         return hint

@@ -15,7 +15,7 @@ ORPHAN_SECONDS: Final = 4.0
 
 
 class SupervisorLine:
-    """Passes on what the supervisor says.
+    """Handles the supervisor's messages.
 
     :param when_gone: Called in the line's own thread when the supervisor is gone.
     """
@@ -32,7 +32,7 @@ class SupervisorLine:
         threading.Thread(target=self._listen, daemon=True, name="supervisor line").start()
 
     def send(self, kind: str, content: Any) -> None:
-        """Tell the supervisor something; see :mod:`hostcore.runs.channel`."""
+        """Send the supervisor a message; see :mod:`hostcore.runs.channel`."""
         self._channel.send(kind, content)
 
     def wait_for_go(self) -> bool:

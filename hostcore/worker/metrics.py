@@ -1,4 +1,4 @@
-"""What a trainer reports, under the names and at the cadence that the job asks for."""
+"""Metrics of a trainer, under the names and at the cadence of the job."""
 
 import math
 import time
@@ -30,7 +30,7 @@ _TRAINING_NAMES: Final[Mapping[str, str]] = {
 
 
 class InvalidStepResult(HostcoreError):
-    """What a trainer returned from a step is not a result."""
+    """The value that a trainer returned from a step is no result."""
 
     code = "trainer.invalid_result"
 
@@ -152,7 +152,7 @@ class WeightedMeans:
 
     @property
     def weight(self) -> float:
-        """What is behind the metric that has most behind it; without any metric, behind all batches."""
+        """Largest weight behind a metric; without any metric, behind all batches."""
         return max((_sum(weights) for weights in self._weights.values()), default=_sum(self._other_weights))
 
     def totals(self) -> dict[str, tuple[float, float]]:
@@ -207,7 +207,7 @@ class Meter:
         self._note_sign(self._since, samples)
 
     def sign_of_life(self, samples: int) -> float:
-        """Rows per second since the last reading or sign of life; the reading goes on."""
+        """Rows per second since the last reading or sign of life; the reading continues."""
         now = self.clock()
         rate = (samples - self._sign_samples) / max(now - self._sign, 1e-9)
         self._note_sign(now, samples)
@@ -215,7 +215,7 @@ class Meter:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """What happens meanwhile is no part of the training's time."""
+        """Exclude the time inside of the block from the training's time."""
         began = self.clock()
         yield
         self._since += self.clock() - began

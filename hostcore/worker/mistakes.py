@@ -15,7 +15,7 @@ from hostcore.worker.modes import members_in, modules_in
 from hostcore_hookspecs.context import StepContext
 from hostcore_hookspecs.errors import HostcoreError
 
-#: A trainer may accumulate gradients over this many steps by itself, in a run that ends and in one that goes on.
+#: A trainer may accumulate gradients over this many steps by itself, in a run that ends or in a resumed one.
 _STEPS_OF_A_RUN: Final = 10
 _STEPS: Final = 100
 #: Tensors of up to so many elements are compared as they are, larger ones by the sums of their parts.

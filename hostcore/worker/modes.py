@@ -1,4 +1,4 @@
-"""What a validation, a test or a sample runs under: as if it had not happened to the training."""
+"""Modes of a validation, a test or a sample: as if it had not happened to the training."""
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence

@@ -80,10 +80,10 @@ class CallbackStates(Mapping[str, Mapping[str, Any]]):
         return dict, (dict(self),)  # a copy holds the states of its moment, not the callbacks
 
 
-class Progress:
+class TrainingProgress:
     """Advances a run state in place; all holders of it see the change.
 
-    The metrics of a step may be on their way while the training goes on (:meth:`expect`). Nothing can tell: reading the
+    The metrics of a step may be on their way while the training continues (:meth:`expect`). Nobody notices: reading the
     run state's metrics or history, adding to them, and storing the progress all wait for what is on its way.
     """
 
@@ -136,7 +136,7 @@ class Progress:
 
     @property
     def cursor(self) -> Cursor:
-        """How far the run has come in its data."""
+        """Position of the run in its data."""
         return Cursor(epoch=self.state.epoch, rows=self.state.batch_in_epoch * self._rows_per_step)
 
     @contextmanager
@@ -219,7 +219,7 @@ class Progress:
         _set(self.state, "checkpoints", checkpoints)
 
     def stored(self) -> dict[str, Any]:
-        """What a checkpoint keeps, as a tree."""
+        """Return the tree that a checkpoint keeps."""
         self.settle()
         state = self.state
         return {
@@ -239,7 +239,7 @@ class Progress:
         return sorted(self.best.values(), key=lambda one: one is self.state.best)
 
     def stored_cursor(self) -> dict[str, int]:
-        """What a checkpoint keeps about the place in the data; plain JSON."""
+        """Return the position in the data that a checkpoint keeps; plain JSON."""
         return {"epoch": self.cursor.epoch, "rows": self.cursor.rows, "digest": self._digest_now()}
 
     def load(self, stored: Mapping[str, Any], *, digest: int) -> None:

@@ -13,13 +13,13 @@ from hostcore_toolkit import seed_everything
 
 
 def part_ways(seed: int, rank: int) -> None:
-    """Let each rank draw numbers of its own, after all have made the same model. The first goes on as it was."""
+    """Let each rank draw numbers of its own, after all have made the same model. The first keeps its states."""
     if rank > 0:
         seed_everything(seed_of("rank", seed, rank))
 
 
 def derive(seed: int, step: int, rank: int) -> None:
-    """Seed the generators for a run that goes on from a step on another number of ranks."""
+    """Seed the generators for a run that is resumed from a step on another number of ranks."""
     seed_everything(seed_of("resume", seed, step, rank))
 
 

@@ -12,7 +12,7 @@ import attrs
 
 from hostcore.worker.metrics import InvalidStepResult, read_named, training_name
 from hostcore.worker.ranks.protocol import Ranks
-from hostcore.worker.stop import StopRequest, StopSwitch
+from hostcore.worker.stop import EndRequest, StopSwitch
 from hostcore_hookspecs import events
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.job import Job
@@ -32,7 +32,7 @@ class OutsideOfStep(HostcoreError):
 
 
 class Recorded(NamedTuple):
-    """What a component has recorded at the present step."""
+    """Value recorded by a component at the present step."""
 
     name: str
     value: Any
@@ -54,7 +54,7 @@ class Owed:
     #: The step of a checkpoint to go back to, why, and who asked.
     restore: tuple[int, str, str] | None = None
     #: The request that ends the run as succeeded, until the test behind it is made.
-    ending: StopRequest | None = None
+    ending: EndRequest | None = None
 
     @property
     def names(self) -> list[str]:
@@ -78,11 +78,11 @@ class Owed:
             self.best = [Best(**one) for one in stored["best"]]
             self.restore = stored["restore"] and tuple(stored["restore"])
             if stored["ending"] and stored["total_steps"] == total_steps:
-                self.ending = StopRequest(*stored["ending"])
+                self.ending = EndRequest(*stored["ending"])
 
 
 class Requests:
-    """What components have asked for since the last batch boundary. See :class:`hostcore_hookspecs.context.Host`.
+    """Requests of components since the last batch boundary. See :class:`hostcore_hookspecs.context.Host`.
 
     :param switch: Takes this rank's requests to stop.
     :param is_stopping: Whether the ranks have agreed to stop.

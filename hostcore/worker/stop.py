@@ -25,7 +25,7 @@ _SIGNALS: Final = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
 _END: Final = 0
 
 
-class StopRequest(NamedTuple):
+class EndRequest(NamedTuple):
     """One request to stop."""
 
     #: The status that the run ends with.
@@ -41,21 +41,21 @@ class StopSwitch:
         #: Whether there is a request. Read by the loop at every step.
         self.requested = False
         #: The request that counts: the first.
-        self.first: StopRequest | None = None
+        self.first: EndRequest | None = None
         #: The first that does not leave the run as succeeded: nothing long is begun or gone on with any more.
-        self.interrupted: StopRequest | None = None
+        self.interrupted: EndRequest | None = None
         #: The first that leaves the run as succeeded; none that follows the announcement of an interruption, which a
         #: component may answer by a request of its own.
-        self.ending: StopRequest | None = None
+        self.ending: EndRequest | None = None
         #: Whether components know of the interruption.
         self.announced = False
         #: Whether a signal has come: a KeyboardInterrupt comes from it then, in whatever handler it was raised.
         self.signalled = False
-        self._unheard: deque[StopRequest] = deque()
+        self._unheard: deque[EndRequest] = deque()
 
     def request(self, reason: str, requested_by: str, *, status: str = "succeeded") -> None:
         """Ask the run to stop."""
-        request = StopRequest(status, reason, requested_by)
+        request = EndRequest(status, reason, requested_by)
         self.first = self.first or request
         if status != "succeeded":
             self.interrupted = self.interrupted or request
@@ -64,7 +64,7 @@ class StopSwitch:
         self._unheard.append(request)
         self.requested = True
 
-    def unheard(self) -> Iterator[StopRequest]:
+    def unheard(self) -> Iterator[EndRequest]:
         """The requests since the last call, oldest first."""
         while self._unheard:
             yield self._unheard.popleft()
@@ -82,7 +82,7 @@ def noted_by(stop: StopSwitch) -> Iterator[None]:
 
     A Ctrl-C after any of them raises :class:`Interruption` in the main thread.
     """
-    notes, process = _Notes(stop), os.getpid()
+    notes, process = _SignalCounts(stop), os.getpid()
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     thread = threading.Thread(target=_read, args=(reader, notes), daemon=True, name="signals")
@@ -104,14 +104,14 @@ def noted_by(stop: StopSwitch) -> Iterator[None]:
         os.close(reader)
 
 
-def _read(reader: int, notes: "_Notes") -> None:
+def _read(reader: int, notes: "_SignalCounts") -> None:
     while _END not in (received := os.read(reader, 64)):
         for number in received:
             notes.arrived(number)
 
 
-class _Notes:
-    """Which signals have come, as the thread and as the handler have seen them."""
+class _SignalCounts:
+    """Counts of the signals that have come, as the thread and as the handler have seen them."""
 
     def __init__(self, stop: StopSwitch) -> None:
         self._stop = stop

@@ -1,4 +1,4 @@
-"""What the training loop works with."""
+"""Objects of the training loop."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,11 +9,11 @@ import attrs
 
 from hostcore.worker import randomness
 from hostcore.worker.checkpoints.checkpointer import Checkpointer
-from hostcore.worker.evaluation import Evaluation
+from hostcore.worker.evaluation import EvaluationLoop
 from hostcore.worker.feed.feed import Feed
 from hostcore.worker.feed.transform import Transformer
 from hostcore.worker.metrics import Meter
-from hostcore.worker.progress import Progress
+from hostcore.worker.progress import TrainingProgress
 from hostcore.worker.ranks.protocol import Meeting, Ranks
 from hostcore.worker.requests import Requests
 from hostcore.worker.sampling import Sampling
@@ -69,7 +69,7 @@ class Training:
     feed: Feed
     #: What becomes of a batch before ``prepare_batch``; None: nothing.
     transformer: Transformer | None = None
-    progress: Progress
+    progress: TrainingProgress
     #: The step after which the run is complete.
     total_steps: int
     #: The first that this attempt finishes.
@@ -82,8 +82,8 @@ class Training:
     #: Called with what the trainer raised in that evaluation.
     check_failed: Callable[[Exception], None] = nothing
     #: None: the job has no data for it.
-    validation: Evaluation | None = None
-    test: Evaluation | None = None
+    validation: EvaluationLoop | None = None
+    test: EvaluationLoop | None = None
     #: None: the job asks for no samples.
     sampling: Sampling | None = None
     stop: StopSwitch

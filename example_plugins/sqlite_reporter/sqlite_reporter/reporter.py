@@ -27,7 +27,7 @@ class SqliteReporter:
 
     @attrs.frozen(kw_only=True)
     class Settings:
-        """What a job may say beside ``"use": "sqlite"``. hostcore checks types and bounds before the run starts."""
+        """Settings of a job beside ``"use": "sqlite"``. hostcore checks types and bounds before the run starts."""
 
         #: The file; made, with its folder, if it is not there.
         path: Path = Path("runs.db")
@@ -50,7 +50,7 @@ class SqliteReporter:
         self._trainer = ctx.job.trainer
 
     def report_event(self, event: Event) -> None:
-        """Write an event. It counts as told when this returns; what is told again replaces what is there."""
+        """Write an event. It counts as reported when this returns; a repeated event replaces the first one."""
         with self._errors(), self._database:  # one transaction: the event is written as a whole or not at all
             if event.seq == 1:  # a new run may have the name of an old one
                 self._forget(event.run_id)
@@ -75,7 +75,7 @@ class SqliteReporter:
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """Say of an error whether it is worth trying again."""
+        """Convert SQLite's errors into transient and fatal ones."""
         path = str(self._settings.path)
         try:
             yield

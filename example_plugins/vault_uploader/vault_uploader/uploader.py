@@ -26,7 +26,7 @@ class VaultUploader:
 
     @attrs.frozen(kw_only=True)
     class Settings:
-        """What a job may say beside ``"use": "vault"``."""
+        """Settings of a job beside ``"use": "vault"``."""
 
         #: The folder; absolute. It must be there: an empty folder that is made may be one where no disk is mounted.
         path: Path
@@ -95,7 +95,7 @@ def _temporary(folder: Path) -> Iterator[Path]:
 
 
 def _has(content: Path, artifact: Artifact) -> bool:
-    """Whether the content is there, whole: an earlier process may have been killed right after it had written it."""
+    """Return whether the content is there, whole: an earlier process may have been killed right after writing it."""
     try:
         return content.stat().st_size == artifact.size and _sha256(content) == artifact.sha256
     except FileNotFoundError:
@@ -109,7 +109,7 @@ def _sha256(path: Path) -> str:
 
 @contextmanager
 def _errors(root: Path) -> Iterator[None]:
-    """Say of an error whether it is worth trying again."""
+    """Convert the system's errors into transient and fatal ones."""
     try:
         yield
     except OSError as error:

@@ -32,7 +32,7 @@ _ROW_GROUP_ROWS: Final = 64
 
 @attrs.frozen(kw_only=True)
 class Prepared:
-    """What was written."""
+    """Sizes of the written files, and a baseline."""
 
     #: Bytes that are predicted, by file name.
     sizes: dict[str, int]
@@ -71,7 +71,7 @@ def prepare(out: Path, text: Path | None = None) -> Prepared:
 
 
 def language_reference() -> str:
-    """What ``help()`` tells about Python's syntax and types: 374,000 characters of English in CPython 3.11.7.
+    """Return the text of ``help()`` on Python's syntax and types: 374,000 characters of English in CPython 3.11.7.
 
     Many paragraphs belong to several topics. Each is taken once: otherwise the test would ask for what was learned by
     heart.
@@ -109,7 +109,7 @@ def _unigram_bits(train: np.ndarray, test: np.ndarray) -> float:
 
 
 def _write(rows: np.ndarray, path: Path) -> None:
-    """Write a file, whole or not at all, unless it has these rows: a run that goes on wants its data untouched."""
+    """Write a file, whole or not at all, unless it has these rows: a resumed run needs its data untouched."""
     column = pa.FixedSizeListArray.from_arrays(pa.array(rows.ravel()), ROW_BYTES + 1)
     table = pa.table([column], schema=SCHEMA)
     try:

@@ -65,7 +65,7 @@ class Hyperparams:
 
 @attrs.frozen(kw_only=True, eq=False)
 class State:
-    """What the trainer carries from step to step."""
+    """State of the trainer, kept from step to step."""
 
     #: A :class:`CharLm`; on several ranks inside a wrapper, or with its parameters spread over them.
     model: nn.Module

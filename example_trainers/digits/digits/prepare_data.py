@@ -69,7 +69,7 @@ def _digits() -> tuple[list[list[int]], list[int]]:
 
 
 def _write(table: pa.Table, path: Path) -> None:
-    """Write a file, whole or not at all, unless it has these rows: a run that goes on wants its data untouched."""
+    """Write a file, whole or not at all, unless it has these rows: a resumed run needs its data untouched."""
     try:
         if pq.read_table(path).equals(table):
             return

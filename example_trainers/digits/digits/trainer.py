@@ -40,7 +40,7 @@ class Hyperparams:
 
 @attrs.frozen(kw_only=True, eq=False)
 class State:
-    """What the trainer carries from step to step."""
+    """State of the trainer, kept from step to step."""
 
     #: A :class:`DigitsModel`; on several ranks inside a wrapper that averages the gradients over them.
     model: nn.Module

@@ -1,4 +1,4 @@
-"""How the package's two commands end."""
+"""Exit of the package's two commands."""
 
 import sys
 from collections.abc import Callable

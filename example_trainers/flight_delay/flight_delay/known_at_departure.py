@@ -93,7 +93,7 @@ def _weather_before_departure(flights: pa.Table, weather: pa.Table) -> dict[str,
     """The weather at the origin in the last full hour before each departure.
 
     The record of an hour has what was measured up to its 51st minute, precipitation as a sum (``data-raw/weather.R`` of
-    the R package nycflights13): that of the departure's own hour would tell what came after the departure.
+    the R package nycflights13): that of the departure's own hour would reveal what came after the departure.
     """
     scheduled = _column(flights, "time_hour").astype(np.int64) // 60 + _column(flights, "minute")
     last_full_hour = (scheduled + _column(flights, "dep_delay")) // 60 - 1

@@ -1,4 +1,4 @@
-"""A trained model as two files: ``model.safetensors`` and ``model.json``, which says what it was made for."""
+"""A trained model as two files: ``model.safetensors``, and ``model.json`` with its purpose."""
 
 import json
 from pathlib import Path

@@ -21,7 +21,7 @@ PROTOCOL = "hostcore.trainer/1"
 
 
 class InvalidSettings(Exception):
-    """A setting makes no sense; ``pointer`` says which."""
+    """A setting makes no sense; ``pointer`` locates it."""
 
     def __init__(self, pointer, message):
         super().__init__(message)
@@ -29,7 +29,7 @@ class InvalidSettings(Exception):
 
 
 class InvalidData(Exception):
-    """The rows are not what the settings say."""
+    """The rows do not fit the settings."""
 
     def __init__(self, message):
         super().__init__(message)
@@ -46,7 +46,7 @@ class Linear:
         self._batches = {}
 
     def initialize(self, protocol, settings, run):
-        """Say what this program speaks and can do."""
+        """Return the protocol version and capabilities of this program."""
         self._target = settings.get("target", "target")
         self._rate = settings.get("learning_rate", 0.1)
         self._names = settings.get("columns")

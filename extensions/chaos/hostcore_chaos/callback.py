@@ -20,7 +20,7 @@ from annotated_types import Ge
 
 from hostcore_builtin_plugins.processes import shares_pids
 from hostcore_chaos.faults import POINTS, Fault, faults_of
-from hostcore_chaos.record import Record
+from hostcore_chaos.record import FaultRecord
 from hostcore_hookspecs import Checkpoint, RunState, StepContext, hookimpl
 
 _SIGNALS: Final = {"sigterm": signal.SIGTERM, "sigint": signal.SIGINT, "sigusr1": signal.SIGUSR1}
@@ -29,7 +29,7 @@ _COMMIT_RECORD: Final = re.compile(r"step-([0-9]+)\.json")
 
 
 @attrs.frozen(kw_only=True)
-class _Pending:
+class _PendingFault:
     """A fault of this rank that is still to be injected."""
 
     fault: Fault
@@ -57,19 +57,19 @@ class Chaos:
 
     def __init__(self, settings: Settings) -> None:
         faults = enumerate(faults_of(settings.faults))
-        self._all = [_Pending(fault=one, position=at, at=one.number(settings.seed, at)) for at, one in faults]
+        self._all = [_PendingFault(fault=one, position=at, at=one.number(settings.seed, at)) for at, one in faults]
         #: By point; nothing before ``setup``.
-        self._pending: dict[str, list[_Pending]] = {}
+        self._pending: dict[str, list[_PendingFault]] = {}
         self._calls = Counter[str]()
         self._ctx = StepContext()
-        self._record = Record("", "")
+        self._record = FaultRecord("", "")
         for method in {one.fault.point for one in self._all} - {*POINTS, "setup"}:
             setattr(self, f"_around_{method}", MethodType(_wrapper(method), self))
 
     @hookimpl(wrapper=True, specname="setup")
     def around_setup(self, ctx: StepContext) -> Generator[None, Any, Any]:
         """See what is left to be done: the trainer's ``setup`` is the first call of an attempt."""
-        self._ctx, self._record = ctx, Record(ctx.run_dir, f"rank-{ctx.rank}")
+        self._ctx, self._record = ctx, FaultRecord(ctx.run_dir, f"rank-{ctx.rank}")
         done = self._record.positions() if ctx.run_dir else {one.position for one in self._all}
         for one in self._all:
             if one.fault.rank == ctx.rank and (one.fault.every or one.position not in done):
@@ -88,7 +88,7 @@ class Chaos:
             self._reach("saved", self._number_of_checkpoint("saved", checkpoint.step))
 
     def on_train_end(self, run_state: RunState, ctx: StepContext) -> None:
-        """Tell of faults for which a run that is done has never come to the place: the drill was none."""
+        """Warn about faults whose point a finished run has never reached: the drill was none."""
         if run_state.step == run_state.total_steps:
             for one in chain.from_iterable(self._pending.values()):
                 if not one.fault.every and one.fault.point != "teardown":
@@ -114,14 +114,14 @@ class Chaos:
             self._inject(due)
 
     def _note_rename(self, event: str, arguments: tuple[Any, ...]) -> None:
-        """Hear of the renames of this process, before they are done; the last of a commit makes it a checkpoint."""
+        """Audit hook for renames of this process, before they are done; the last of a commit makes it a checkpoint."""
         if event == "os.rename" and "checkpoint" in self._pending:
             found = _COMMIT_RECORD.fullmatch(Path(os.fsdecode(arguments[1])).name)
             if found:
                 self._reach("checkpoint", self._number_of_checkpoint("checkpoint", int(found[1])))
 
     def _number_of_checkpoint(self, point: str, step: int) -> int:
-        """Which checkpoint of the run this is, over all attempts. One that is written again keeps its number."""
+        """Return a checkpoint's number in the run, over all attempts. A checkpoint written again keeps its number."""
         steps = {line[point] for line in self._record.lines() if point in line}
         if step not in steps:
             self._record.add(**{point: step})
@@ -132,10 +132,10 @@ class Chaos:
         if due is not None:
             self._inject(due)
 
-    def _due(self, point: str, number: int) -> _Pending | None:
+    def _due(self, point: str, number: int) -> _PendingFault | None:
         return next((one for one in self._pending.get(point, ()) if one.at == number), None)
 
-    def _inject(self, due: _Pending) -> None:
+    def _inject(self, due: _PendingFault) -> None:
         pending = self._pending[due.fault.point]
         if due not in pending:
             return  # it was injected when the method created a file
@@ -164,7 +164,7 @@ class Chaos:
             self._ctx.warn("the supervisor is not killed: it runs on another machine or in another container")
 
 
-def _told(one: _Pending) -> str:
+def _told(one: _PendingFault) -> str:
     drawn = f" ({one.fault.point}={one.at} was drawn)" if one.fault.first < one.fault.last else ""
     return f"{one.fault.text}{drawn}"
 

@@ -42,7 +42,7 @@ _EXAMPLES: Final = "for example kill@step=37, sigterm@step=10..200, kill@checkpo
 
 
 class _Wrong(ValueError):
-    """What is wrong with a fault; its second argument is a hint."""
+    """Error in a fault; its second argument is a hint."""
 
 
 @attrs.frozen(kw_only=True)
@@ -62,7 +62,7 @@ class Fault:
     every: bool = False
 
     def number(self, seed: int, position: int) -> int:
-        """Where it is done: the step, or the number of the checkpoint or call.
+        """Draw the step, or the number of the checkpoint or call, of the fault.
 
         :param position: Its place in the job's list, so that equal faults are drawn apart.
         """
@@ -100,7 +100,7 @@ def check(texts: Sequence[str]) -> None:
 
 
 def is_outage(text: str) -> bool:
-    """Whether a text, right or wrong, is one for the uploader."""
+    """Return whether a text, right or wrong, is a fault of the uploader."""
     return text.partition("@")[0] == STORE_DOWN
 
 

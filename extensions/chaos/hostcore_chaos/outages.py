@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 
 from hostcore_chaos.faults import outages_of
-from hostcore_chaos.record import Record
+from hostcore_chaos.record import FaultRecord
 from hostcore_hookspecs import TransientError, UploadContext, hookimpl
 
 
@@ -25,7 +25,7 @@ class Outages:
     def __init__(self, settings: Settings) -> None:
         self._outages = outages_of(settings.faults)
         self._began = time.monotonic()
-        self._record: Record | None = None
+        self._record: FaultRecord | None = None
         #: Those of earlier attempts, by their places in the list.
         self._over: set[int] = set()
         self._told: set[int] = set()
@@ -34,7 +34,7 @@ class Outages:
     def around_open(self, ctx: UploadContext) -> Generator[None, Any, Any]:
         """The attempt begins with the first uploader that is opened, which may be during an outage."""
         if self._record is None:
-            self._record, self._began = Record(ctx.run_dir, "uploads"), time.monotonic()
+            self._record, self._began = FaultRecord(ctx.run_dir, "uploads"), time.monotonic()
             done = self._record.positions()
             self._over = {at for at, outage in enumerate(self._outages) if at in done and not outage.every}
         self._fail_if_down()

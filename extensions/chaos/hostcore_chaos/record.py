@@ -1,4 +1,4 @@
-"""What was injected into a run: a line for each fault, in a folder of the run directory. It outlives the process."""
+"""Faults injected into a run: a line for each fault, in a folder of the run directory. It outlives the process."""
 
 import os
 import time
@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 
-class Record:
+class FaultRecord:
     """The lines of one writer: a rank, or the uploads.
 
     ::
@@ -26,7 +26,7 @@ class Record:
         self._path = Path(run_dir, "chaos", f"{writer}.jsonl")
 
     def lines(self) -> list[Mapping[str, Any]]:
-        """What earlier processes have written, and this one."""
+        """Return the lines of earlier processes, and of this one."""
         try:
             text = self._path.read_bytes()
         except FileNotFoundError:

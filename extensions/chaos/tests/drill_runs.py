@@ -10,7 +10,7 @@ import attrs
 from fork_server import ran
 from ledger import Ledger, job
 
-from hostcore_chaos.record import Record
+from hostcore_chaos.record import FaultRecord
 
 STEPS = 12
 
@@ -34,7 +34,7 @@ class Workshop:
 
     def injected(self, run_id: str, writer: str = "rank-0") -> list[str]:
         """The faults in the order in which they were injected."""
-        lines = Record(str(self.folder / "runs" / run_id), writer).lines()
+        lines = FaultRecord(str(self.folder / "runs" / run_id), writer).lines()
         return [line["fault"] for line in lines if "fault" in line]
 
     def warned(self, run_id: str) -> list[str]:

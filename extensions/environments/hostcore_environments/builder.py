@@ -150,17 +150,17 @@ def _locked(uv: Uv, given: Path, lock: Path) -> str:
 
 
 def _where() -> str:
-    """Where environments lie."""
+    """Hint that names the folder of environments."""
     return f"environments lie in {EnvironmentCache().folder}; {FOLDER_VARIABLE} names another folder"
 
 
 def _machine() -> tuple[str, ...]:
-    """What binary packages are made for."""
+    """Return the platform that binary packages are made for."""
     return (sys.version, sysconfig.get_platform(), *platform.libc_ver())
 
 
 def _key(*parts: str) -> str:
-    """What decides what an environment holds, as a short name."""
+    """Return a short hash of everything that decides the contents of an environment."""
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:24]
 
 
@@ -184,7 +184,7 @@ def _with_absolute_paths(lock: str, folder: Path) -> str:
 
 
 def _local_packages(lock: str) -> Mapping[str, Path]:
-    """The packages that are installed from a path, by name; none in what is no lock: uv refuses it, and says why."""
+    """Return the packages that are installed from a path, by name; none from an invalid lock, which uv refuses."""
     try:
         packages = tomllib.loads(lock).get("packages", [])
         return {package["name"]: Path(path) for package in packages for path in _paths(package)}

@@ -1,13 +1,13 @@
-"""The environments of this machine, each under a key that says all that is in it.
+"""The environments of this machine, each under a key derived from its contents.
 
 ::
 
     <folder>/<key>/                a virtual environment, complete: it was renamed to this name when it was
-    <folder>/<key>/environment.json    what it is
+    <folder>/<key>/environment.json    its description
     <folder>/<key>.<…>.building/   one that is built now, or that a killed process has left; used by no run
     <folder>/<key>.lock            held alone while it is built or removed, and shared by the runs that use it
     <folder>/resolutions/          what requirements were resolved to, for a while
-    <folder>/logs/                 what uv said
+    <folder>/logs/                 output of uv
 
 An environment is never changed. The kernel gives locks back when a process ends, however that is.
 """
@@ -41,7 +41,7 @@ _RECORD: Final = "environment.json"
 _PYTHON: Final = Path("bin", "python")
 #: The ending of what is not complete.
 BUILDING: Final = ".building"
-#: While another process is waited for, that is told every so many seconds, and asked for every so many.
+#: Seconds between messages about a wait for another process, and between tries of its lock.
 TOLD_SECONDS: Final = 3.0
 _ASKED_SECONDS: Final = 0.1
 
@@ -50,7 +50,7 @@ _in_use: list[IO[bytes]] = []
 
 
 class InvalidSetting(HostcoreError):
-    """A variable of the environment says what makes no sense."""
+    """A variable of the environment has an invalid value."""
 
     code = "environment.setting"
 
@@ -91,7 +91,7 @@ class EnvironmentCache:
         self.resolutions = self.folder / "resolutions"
 
     def log(self) -> Path:
-        """A file for what uv says, of which the newest are kept."""
+        """Return a new file for uv's output; the newest files are kept."""
         logs = self.folder / "logs"
         logs.mkdir(parents=True, exist_ok=True)
         for old in sorted(logs.iterdir())[: -most_kept()]:
@@ -99,12 +99,12 @@ class EnvironmentCache:
         return logs / f"{time.strftime('%Y%m%d-%H%M%S')}.{secrets.token_hex(4)}.log"
 
     def get(self, key: str, build: Callable[[Path], dict[str, Any]], *, wait: Callable[[], object]) -> Path:
-        """The folder of an environment, which this process uses until it ends.
+        """Return the folder of an environment, which this process uses until it ends.
 
-        :param build: Builds it in a folder, and says what it is; called if there is none.
+        :param build: Builds it in a folder, and returns its description; called if there is none.
         :param wait: Called every few seconds while another process is waited for that builds it.
         """
-        most_bytes()  # what is wrong with it is told before anything is built
+        most_bytes()  # an invalid value is reported before anything is built
         self.folder.mkdir(parents=True, exist_ok=True)
         place = self.folder / key
         with ExitStack() as unless_used:
@@ -183,7 +183,7 @@ class EnvironmentCache:
 
     @contextmanager
     def _alone(self, key: str) -> Iterator[bool]:
-        """Whether no other process builds, uses or removes an environment, as long as this is entered."""
+        """Yield whether this process has an environment for itself: no other builds, uses or removes it meanwhile."""
         with self._lock_of(key) as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -213,7 +213,7 @@ class EnvironmentCache:
 
 
 def _is_usable(place: Path) -> bool:
-    """Whether an environment is there, and so is the Python that it was made with."""
+    """Return whether an environment is there, and so is the Python that it was made with."""
     return (place / _RECORD).exists() and (place / _PYTHON).exists()
 
 
@@ -253,7 +253,7 @@ def _flush(folder: Path) -> None:
 
 
 def most_kept() -> int:
-    """How many environments are kept.
+    """Return the number of environments to keep.
 
     :raises InvalidSetting: When the variable is no such number.
     """
@@ -261,7 +261,7 @@ def most_kept() -> int:
 
 
 def most_bytes() -> int:
-    """How many bytes they may have together.
+    """Return the most bytes of all environments together.
 
     :raises InvalidSetting: When the variable is no such number.
     """

@@ -37,7 +37,7 @@ class OwnDistribution:
 
     @property
     def requirements(self) -> str:
-        """What it says of itself, its requirements among it."""
+        """Metadata of the distribution, its requirements among it."""
         return self.content[f"{self.stem}.dist-info/METADATA"].decode()
 
     def write(self, folder: Path) -> Path:

@@ -1,8 +1,8 @@
-"""What requirements were resolved to, remembered for a while, so that a new run need not ask the package index again.
+"""Resolutions of requirements, remembered for a while, so that a new run need not ask the package index again.
 
-An index is asked anew when the time is over, and when anything has changed that uv was told: the requirements, Python,
-what hostcore itself needs, ``UV_*`` and the files that they name, ``uv.toml`` and ``pyproject.toml`` in the folder of
-the job and above it. What requirements with a path or an address lead to may change at any time: that is not kept.
+An index is asked anew when the time is over, and when any input of uv has changed: the requirements, Python, hostcore's
+own requirements, ``UV_*`` and the files that they name, ``uv.toml`` and ``pyproject.toml`` in the folder of the job and
+above it. Packages at a path or an address may change at any time: their resolutions are not kept.
 """
 
 import hashlib
@@ -84,7 +84,7 @@ def forget(folder: Path, *, seconds: float = 0) -> None:
 
 
 def _settings(job_dir: Path) -> list[str]:
-    """What uv is told besides."""
+    """Return uv's other settings."""
     told = {name: value for name, value in sorted(os.environ.items()) if name.startswith("UV_")}
     files = [job_dir / one for name in _FILES for one in told.get(name, "").split()]
     files += [folder / name for folder in (job_dir, *job_dir.parents) for name in _SETTINGS]

@@ -1,4 +1,4 @@
-"""Calling uv: with its own settings (``UV_*``, ``uv.toml``), its progress told as it comes, its errors as one.
+"""Calls of uv: with its own settings (``UV_*``, ``uv.toml``), its progress reported as it comes, its errors as one.
 
 Its output as it was recorded with uv 0.13: steps as ``Resolved 41 packages in 0.5s``, ``Downloading torch (195.1MiB)``;
 an error as ``error: …``, indented ``cause: …``, and ``hint: …``.
@@ -25,7 +25,7 @@ from hostcore.events.bounds import bounded
 from hostcore.secrets.scrub import scrub
 from hostcore_hookspecs.errors import HostcoreError
 
-#: What would have uv work in another environment than the one that it is told.
+#: Variables that would make uv work in another environment than the given one.
 _MISLEADING: Final = ("UV_PYTHON", "UV_SYSTEM_PYTHON", "UV_PROJECT_ENVIRONMENT", "VIRTUAL_ENV", "CONDA_PREFIX")
 #: What counts while requirements are resolved. Beside a lock uv refuses the first; all three would have it take other
 #: versions of hostcore than the wheels that it is given, or none. UV_BUILD_CONSTRAINT is for builds: it always counts.
@@ -36,7 +36,7 @@ _INDEX: Final = "UV_INDEX"
 _STEP: Final = re.compile(r"\s*(Resolved|Downloading|Downloaded|Building|Built|Prepared|Installed|Updating|Updated)\b")
 #: What ``uv pip check`` finds.
 _UNMET: Final = re.compile(r"The package `(?P<who>[^`]+)` requires `(?P<what>[^`]+)`, but (?P<but>.*)")
-#: While uv is silent for so long, it is told what it does.
+#: Seconds of uv's silence before a message about its progress.
 QUIET_SECONDS: Final = 3.0
 _MOST_WORDS: Final = 1_000
 #: Looked up before there is a child, which shares the locks of all threads.
@@ -56,7 +56,7 @@ class Uv:
 
     #: Where relative paths of requirements start, and uv looks for its settings.
     folder: Path
-    #: Gets everything that uv says.
+    #: Receives all output of uv.
     log: Path
     #: Called with each step.
     tell: Callable[[str], object]
@@ -67,7 +67,7 @@ class Uv:
 
     @property
     def age(self) -> str:
-        """How long ago the environment was begun with, for people."""
+        """Time since the environment was begun, for people."""
         return lasting(time.monotonic() - self.began)
 
     def __call__(
@@ -81,8 +81,8 @@ class Uv:
         """Run a command of uv.
 
         :param resolves: Whether constraints and overrides of the user count.
-        :param made_here: Whether what it is to install has been made by this process, and has no hashes.
-        :param doing: What is told of it every few seconds.
+        :param made_here: Whether the packages to install have been made by this process, and have no hashes.
+        :param doing: Message about it every few seconds.
         :param hint: What to do if it fails, beside uv's own hint.
         :raises EnvironmentFailed: When it fails, with uv's reason.
         """
@@ -138,7 +138,7 @@ def _lines(stream: IO[bytes]) -> Iterator[str | None]:
 
 
 def _under_way(said: Sequence[str]) -> str:
-    """What it downloads and builds now: ``downloading torch (195.1MiB), building mine``."""
+    """Return the present downloads and builds: ``downloading torch (195.1MiB), building mine``."""
     begun: dict[str, str] = {}
     for line in said:
         word, _, rest = line.strip().partition(" ")
@@ -159,7 +159,7 @@ def _end_with_parent() -> None:
 
 @contextmanager
 def _ended_with(process: "subprocess.Popen[bytes]") -> Iterator[None]:
-    """The process, and the builds that it has started, end when this process goes on without it."""
+    """End the process, and the builds that it has started, on exit."""
     try:
         yield
     finally:

@@ -106,7 +106,7 @@ def plot_curves(curves: Mapping[str, Mapping[str, Points]], picture: Path) -> No
 
 
 def _draw_curve(axes: "Axes", points: Points, *, color: str, label: str | None) -> None:
-    """Every point; pale, if there are so many that their average tells more."""
+    """Draw every point; pale, if there are so many that their average shows more."""
     steps, values = zip(*points, strict=True) if points else ((), ())
     if len(points) < _SMOOTHED_FROM:
         axes.plot(steps, values, color=color, marker=".", label=label)

@@ -163,7 +163,7 @@ def _beside(fit: Fit) -> dict[str, Any]:
 
 
 def _place(fit: Fit) -> dict[str, Any]:
-    """Where the hooks stand, and what was logged."""
+    """Return the position of the hooks, and logged values."""
     view, connector = fit.view, fit.view._logger_connector
     return {
         "own": {"metrics": metric_states(fit.module), "results": result_states(view._results)},
@@ -197,7 +197,7 @@ def _norms(module: torch.nn.Module) -> Iterator[tuple[str, Any]]:
 
 
 def _restore_parameters(fit: Fit, beside: Mapping[str, Any]) -> None:
-    """Which parameters are trained, and gradients that wait for a later step."""
+    """Restore the set of trained parameters, and gradients that wait for a later step."""
     for name, one in _norms(fit.module):
         one.track_running_stats = beside["running"].get(name, one.track_running_stats)
     frozen = set(beside["frozen"])

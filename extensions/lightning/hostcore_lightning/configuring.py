@@ -33,11 +33,11 @@ _STEERING: Final[Mapping[type, str]] = {
     ProgressBar: "hostcore shows the progress in the terminal",
     LearningRateMonitor: 'it needs a logger; use the hostcore callback "lr-monitor"',
     StochasticWeightAveraging: "use lightning.pytorch.callbacks.WeightAveraging, which needs no Trainer",
-    Timer: 'say "max_steps" or "epochs", or stop the run with `hostcore cancel`',
+    Timer: 'set "max_steps" or "epochs", or stop the run with `hostcore cancel`',
     DeviceStatsMonitor: "it needs a logger",
-    GradientAccumulationScheduler: 'say "accumulate", which holds for the whole run',
-    BatchSizeFinder: "say the batch size in the data module",
-    LearningRateFinder: "say the learning rate in the module",
+    GradientAccumulationScheduler: 'set "accumulate", which holds for the whole run',
+    BatchSizeFinder: "set the batch size in the data module",
+    LearningRateFinder: "set the learning rate in the module",
 }
 #: Left out with a warning where a module brings them: they change nothing in what is learned, and the job has the like.
 _DONE_HERE: Final = (Checkpoint, ProgressBar, LearningRateMonitor, DeviceStatsMonitor)

@@ -1,7 +1,7 @@
 """The loaders of a data module or a module, read by index: the host owns order, batches, ranks and the place in them.
 
-A ``DataLoader`` says what it would do (dataset, batch size, whether it shuffles, workers, ``collate_fn``). None is ever
-iterated. What a data module draws in its constructor, in ``setup`` and where it makes its loaders follows from the
+A ``DataLoader`` only describes reading (dataset, batch size, whether it shuffles, workers, ``collate_fn``). None is
+ever iterated. What a data module draws in its constructor, in ``setup`` and where it makes its loaders follows from the
 job's seed alone: each process that reads rows makes one of its own, and all must split the data alike.
 """
 
@@ -37,7 +37,7 @@ _STEPS: Final = {"validation": "validation_step", "test": "test_step"}
 
 
 class DataView:
-    """What a data module sees as ``self.trainer`` before there is one, and in processes where there is none.
+    """Stand-in for ``self.trainer`` of a data module before there is one, and in processes where there is none.
 
     :param pointer: Where the hyperparameters name it.
     """
@@ -57,7 +57,7 @@ class DataView:
 
 
 class Loaders:
-    """What a job names as its data: a data module, or the module itself.
+    """Loaders of a job's data module, or of the module itself.
 
     :param seed: The job's.
     """
@@ -100,7 +100,7 @@ class Loaders:
             made(given.module, given.init, LightningModule, pointer="/module").prepare_data()
 
     def sections(self) -> dict[str, dict[str, Any]]:
-        """The sections of a job that say the same: ``dataset``, and ``validation`` and ``test`` if there are any."""
+        """Return the equivalent sections of a job: ``dataset``, and ``validation`` and ``test`` if there are any."""
         found = {}
         for split, key in _SECTIONS.items():
             loader = self.loader(split)
@@ -117,10 +117,10 @@ class Loaders:
         return found
 
     def batch(self, indices: Sequence[int], split: str, *, epoch: int = 0) -> Any:
-        """What the loader of a split would give for these rows.
+        """Return the batch that a split's loader would give for these rows.
 
         :param indices: Of rows; for a loader with a sampler of its own, places in the order that it draws.
-        :param epoch: What such an order is drawn for.
+        :param epoch: Epoch of such an order.
         :raises CannotRun: There is no such loader.
         """
         loader = self.loader(split)
@@ -130,7 +130,7 @@ class Loaders:
         if max(indices) >= (rows := self._rows(loader)):
             key = f"/{_SECTIONS[split]}/rows"
             raise InvalidData(
-                f"{key} says that there are more rows than {_name(self.owner)}.{_METHODS[split]} has: {rows}",
+                f"{key} is larger than the number of rows that {_name(self.owner)}.{_METHODS[split]} has: {rows}",
                 hint=f'write "rows": {rows}',
             )
         if _has_own_order(loader):
@@ -179,7 +179,7 @@ class Loaders:
 
     @staticmethod
     def _rows(loader: DataLoader[Any]) -> int:
-        """What an epoch has of the dataset; of one with a sampler of its own, as many as that gives."""
+        """Return the number of rows in an epoch: of the dataset, or of the loader's own sampler."""
         return len(loader.sampler) if _has_own_order(loader) else len(loader.dataset)  # type: ignore[arg-type]
 
     def _order_is_repeatable(self, loader: DataLoader[Any], split: str) -> None:
@@ -190,7 +190,7 @@ class Loaders:
         if len(one) != self._rows(loader) or len(one) == 0 or not (one.min() >= 0 and one.max() < size):
             raise CannotRun(
                 self._pointer,
-                f"{where} returns a loader whose {kind} gives {len(one)} rows, and says that it gives "
+                f"{where} returns a loader whose {kind} gives {len(one)} rows, and has a length of "
                 f"{self._rows(loader)} of the {size} of the dataset",
                 hint="its __len__ must be the number of rows of an epoch",
             )
@@ -204,7 +204,7 @@ class Loaders:
 
 
 def brings_data(hyperparams: Hyperparams) -> bool:
-    """Whether there is a data module, or a module with loaders of its own."""
+    """Return whether there is a data module, or a module with loaders of its own."""
     return hyperparams.datamodule is not None or overrides(
         hyperparams.module.load(), "train_dataloader", LightningModule
     )
@@ -250,7 +250,7 @@ def _shuffles(loader: DataLoader[Any]) -> bool:
 
 
 def _has_own_order(loader: DataLoader[Any]) -> bool:
-    """Whether a sampler decides which rows an epoch has: not just all of them, in order or shuffled."""
+    """Return whether a sampler selects the rows of an epoch: not just all of them, in order or shuffled."""
     sampler = loader.sampler
     return not (
         type(sampler) in (SequentialSampler, DistributedSampler)
@@ -292,7 +292,7 @@ def _check(loader: Any, where: str, pointer: str) -> None:
     if type(loader.batch_sampler) is not BatchSampler:
         kind = "no batches (batch_size=None)" if loader.batch_sampler is None else type(loader.batch_sampler).__name__
         raise refuse(
-            f"a loader with {kind}", "say batch_size and shuffle, in place of batch_sampler: the host cuts the batches"
+            f"a loader with {kind}", "set batch_size and shuffle, in place of batch_sampler: the host cuts the batches"
         )
     if _has_own_order(loader) and not hasattr(loader.sampler, "__len__"):
         raise refuse(

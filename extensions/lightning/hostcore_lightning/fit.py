@@ -123,7 +123,7 @@ class Fit:
         return StepResult(metrics=metrics | found, control=StepControl(record_metrics=True) if found else None)
 
     def _is_recorded(self, step: int) -> bool:
-        """Whether the host records the metrics of a step for its number."""
+        """Return whether the host records the metrics of a step by its number."""
         every = self.ctx.job.metric_every
         return bool(every) and (step % every == 0 or step == self.ctx.run_state.total_steps)
 
@@ -143,7 +143,7 @@ class Fit:
         """Call ``on_train_start``, once."""
         if not self.started:
             self.started, self.ended = True, False
-            # An attempt that goes on with a run begins with the random states that the one before had reached.
+            # A resumed attempt begins with the random states that the one before had reached.
             with random_states_kept() if self.ctx.run_state.step else nullcontext():
                 self.begin()
                 self._both("on_train_start")
@@ -228,7 +228,7 @@ class Fit:
             one._on_before_step = count
 
     def _after_step(self, step: int, *, validated: bool = True) -> dict[str, Any]:
-        """What comes behind a validation, or behind the step where there is none; the metrics of an epoch that ends.
+        """Run the work after a validation, or after a step without one; return the metrics of an epoch that ends.
 
         :param step: Finished steps.
         :param validated: False: a validation should have come first, and was interrupted.
@@ -257,7 +257,7 @@ class Fit:
         return metrics
 
     def _logged_in_training(self) -> frozenset[str]:
-        """What monitors find that the present epoch itself has logged, and not a validation before it."""
+        """Return the names of metrics that the present epoch itself has logged, and not a validation before it."""
         return frozenset(self.view._logger_connector.metrics["callback"])
 
     @contextmanager
@@ -278,7 +278,7 @@ class Fit:
 
     @property
     def is_over(self) -> bool:
-        """Whether the training has come to its end, or to one that a component asked for."""
+        """True if the training has come to its end, or to one that a component asked for."""
         state = self.ctx.run_state
         if self.awaits_validation:
             return False
@@ -461,7 +461,7 @@ class Fit:
             self._give_modes(evaluated)
 
     def modes_now(self) -> dict[str, bool]:
-        """Whether each submodule is in training mode."""
+        """Return the training mode of each submodule, by name."""
         return {name: one.training for name, one in self.module.named_modules()}
 
     def _give_modes(self, modes: Mapping[str, bool]) -> None:
@@ -485,7 +485,7 @@ class Fit:
         return _call_lightning_module_hook(self._trainer, hook, *args, **options)
 
     def _has_index(self, method: str) -> bool:
-        """Whether a step method takes the number of the batch."""
+        """Return whether a step method takes the number of the batch."""
         if method not in self._takes_index:
             self._takes_index[method] = is_param_in_hook_signature(
                 getattr(self.module, method), "batch_idx", min_args=2

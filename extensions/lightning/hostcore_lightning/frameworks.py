@@ -67,7 +67,7 @@ class NemoTrainer(LightningTrainer):
         self._settings: settings.Hyperparams | None = None
 
     def settings_of(self, hyperparams: NemoHyperparams) -> settings.Hyperparams:
-        """What the job has written, in the words of ``lightning``."""
+        """Convert the job's hyperparameters to those of ``lightning``."""
         if self._settings is None:
             own = {one.name for one in attrs.fields(settings.Hyperparams)}
             same = {name: value for name, value in attrs.asdict(hyperparams, recurse=False).items() if name in own}
@@ -105,7 +105,7 @@ class NemoTrainer(LightningTrainer):
 
 
 def _configuration(written: NemoHyperparams) -> Any:
-    """What the module gets as ``cfg``: a ``DictConfig`` where OmegaConf is installed, as it is beside NeMo.
+    """Return the module's ``cfg``: a ``DictConfig`` where OmegaConf is installed, as it is beside NeMo.
 
     Otherwise Lightning's ``AttributeDict``, which is read in the same ways.
     """

@@ -11,7 +11,7 @@ from hostcore_hookspecs import DataContext, InvalidData, Shard
 
 #: The one column.
 INDEX: Final = "index"
-#: Metadata of the schema: what tells these batches from those of other sources.
+#: Metadata of the schema, which mark these batches.
 MARK: Final = {b"hostcore.lightning": b"indices"}
 SCHEMA: Final = pa.schema([pa.field(INDEX, pa.int64())], metadata=MARK)
 
@@ -24,7 +24,7 @@ class IndicesSource:
 
     @attrs.frozen(kw_only=True)
     class Settings:
-        """What a job says about the rows."""
+        """Number of rows."""
 
         rows: Annotated[int, Ge(1)] = attrs.field(metadata={"help": "The length of the dataset that is read by index."})
 

@@ -1,4 +1,4 @@
-"""Objects of the user's classes, made as a job says, with errors that say what is wrong with the class."""
+"""Create objects of the user's classes from a job's settings, with errors that name the class and the cause."""
 
 import inspect
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ def made(path: ImportPath[type], init: Mapping[str, Any], base: type, *, pointer
 
 
 def overrides(cls: type, method: str, base: type) -> bool:
-    """Whether a class has a method of its own in place of that of its base."""
+    """Return whether a class has a method of its own in place of that of its base."""
     return getattr(cls, method) is not getattr(base, method)
 
 

@@ -1,7 +1,7 @@
-"""The states of metrics in the middle of an epoch: torchmetrics' own, and what ``self.log`` has added up.
+"""The states of metrics in the middle of an epoch: torchmetrics' own, and the sums of ``self.log``.
 
 torchmetrics leaves them out of ``state_dict`` unless a metric is persistent, and Lightning does not store its results
-since 2.0: a run of its own that goes on inside of an epoch begins them anew.
+since 2.0: a run of its own that is resumed inside of an epoch begins them anew.
 """
 
 from collections.abc import Iterator, Mapping
@@ -39,7 +39,7 @@ def load_metric_states(module: torch.nn.Module, states: Mapping[str, Any]) -> No
 
 
 def result_states(results: _ResultCollection) -> list[dict[str, Any]]:
-    """What ``self.log`` has added up."""
+    """Return the sums of ``self.log``."""
     return [
         {
             "key": key,

@@ -16,7 +16,7 @@ from filelock import FileLock, Timeout
 from hostcore_builtin_plugins.processes import boot_id, proc_stat
 from hostcore_lightning.settings import CannotRun, Hyperparams
 
-#: After which a wait for another process is told.
+#: After which a wait for another process is reported.
 _QUIET_SECONDS: Final = 5.0
 #: After which it is an error.
 _LONGEST_SECONDS: Final = 3600.0

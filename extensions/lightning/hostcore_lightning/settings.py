@@ -1,4 +1,4 @@
-"""What a job says to the trainer ``lightning``, and the errors that name what it cannot run."""
+"""Hyperparameters of the trainer ``lightning``, and the errors for those that it cannot run."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal

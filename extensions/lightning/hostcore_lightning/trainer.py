@@ -32,7 +32,7 @@ class LightningTrainer:
         self._is_prepared = False
 
     def settings_of(self, hyperparams: Any) -> settings.Hyperparams:
-        """What the job has written, in the words of this trainer."""
+        """Return the job's hyperparameters in the form of this trainer."""
         return cast(settings.Hyperparams, hyperparams)
 
     # Data.
@@ -114,7 +114,7 @@ class LightningTrainer:
         return state.evaluate(prepared_batch, "test")
 
     def evaluation_metrics(self, state: "Fit") -> Mapping[str, Any]:
-        """What was logged, as Lightning reduces it; after a validation, the end of the step or epoch before it too."""
+        """Return the logged metrics, reduced; after a validation, those of the step's or epoch's end before it too."""
         return state.evaluated()
 
     def state_dict(self, state: "Fit") -> dict[str, object]:

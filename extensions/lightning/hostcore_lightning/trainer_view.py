@@ -1,4 +1,4 @@
-"""What a module, a data module and callbacks see as ``self.trainer``: where the run stands, and nothing to steer it by.
+"""``self.trainer`` of a module, a data module and callbacks: the state of the run, without control over it.
 
 Lightning's own code does Lightning's work: ``LightningModule.log`` with its results, ``LightningOptimizer``, the
 precision plugins, the transfer of batches. It looks here for what it takes from a ``Trainer``, under names that begin
@@ -41,7 +41,7 @@ class HostStrategy(SingleDeviceStrategy):
 
     @property
     def is_global_zero(self) -> bool:
-        """Whether this is the first rank."""
+        """True on the first rank."""
         return self.global_rank == 0
 
     def reduce(self, tensor: Any, group: Any = None, reduce_op: Any = "mean") -> Any:
@@ -68,7 +68,7 @@ class HostStrategy(SingleDeviceStrategy):
         return objects[0]
 
     def reduce_boolean_decision(self, decision: bool, all: bool = True) -> bool:
-        """Whether all ranks say so, or any."""
+        """Combine a decision of all ranks: by and, or by or."""
         count = int(self.reduce(torch.tensor(int(decision), device=self.root_device), reduce_op="sum"))
         return count == self.world_size if all else count > 0
 
@@ -186,7 +186,7 @@ class TrainerView:
         )
 
     def _validations(self) -> tuple[int | float, int | None]:
-        """When there are validations, as ``val_check_interval`` and ``check_val_every_n_epoch`` say it."""
+        """Return the job's validations as ``val_check_interval`` and ``check_val_every_n_epoch``."""
         job = self._ctx.job
         if job.validation is None or job.validate_every in (0, "epoch"):
             return 1.0, 1
@@ -198,12 +198,12 @@ class TrainerView:
 
     @property
     def training(self) -> bool:
-        """Whether it trains now."""
+        """True during training."""
         return self.state.stage == RunningStage.TRAINING
 
     @property
     def validating(self) -> bool:
-        """Whether it validates now."""
+        """True during validation."""
         return self.state.stage == RunningStage.VALIDATING
 
     @property
@@ -213,7 +213,7 @@ class TrainerView:
 
     @property
     def testing(self) -> bool:
-        """Whether it tests now."""
+        """True during a test."""
         return self.state.stage == RunningStage.TESTING
 
     @property
@@ -238,12 +238,12 @@ class TrainerView:
 
     @property
     def log_every_n_steps(self) -> int:
-        """How often the host records what the module logs."""
+        """Interval of the host's metrics, in steps."""
         return self._ctx.job.metric_every
 
     @property
     def should_stop(self) -> bool:
-        """Whether a callback has asked for the end; to be set by them."""
+        """True once a callback has asked for the end; to be set by them."""
         return self._should_stop
 
     @should_stop.setter
@@ -276,7 +276,7 @@ class TrainerView:
 
     @property
     def is_global_zero(self) -> bool:
-        """Whether this is the first rank."""
+        """True on the first rank."""
         return self.strategy.is_global_zero
 
     @property
@@ -301,7 +301,7 @@ class TrainerView:
 
     @property
     def precision_plugin(self) -> Precision:
-        """What Lightning scales, casts and clips by."""
+        """Lightning's plugin for scaling, casting and clipping."""
         return self.strategy.precision_plugin
 
     @property
@@ -318,11 +318,11 @@ class TrainerView:
 
     @property
     def logged_metrics(self) -> dict[str, torch.Tensor]:
-        """What was logged with ``logger=True``."""
+        """Metrics logged with ``logger=True``."""
         return self._logger_connector.logged_metrics
 
     @property
     def progress_bar_metrics(self) -> dict[str, float]:
-        """What was logged with ``prog_bar=True``."""
+        """Metrics logged with ``prog_bar=True``."""
         shown: dict[str, float] = convert_tensors_to_scalars(self._logger_connector.progress_bar_metrics)
         return shown

@@ -29,6 +29,7 @@ variable                      flag                        field
 ``CHECKPOINTS_URI``, …
 ============================= =========================== ============================================================
 
+Ranks that torchrun has started (``LOCAL_RANK`` is set) are adopted. With ``NUM_NODES`` above 1, or ``PET_NNODES``,
 torchrun is started: ``RANK`` is the number of this machine, and ``MASTER_ADDR`` and ``MASTER_PORT`` are their
 meeting point, as Kubeflow's operators set them. On one machine there is a rank for each of ``GPUS_PER_NODE``.
 meet, as Kubeflow's operators set them. On one machine there is a rank for each of ``GPUS_PER_NODE``.

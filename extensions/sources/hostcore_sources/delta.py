@@ -1,6 +1,6 @@
 """The data source ``delta``: one version of a Delta Lake table.
 
-The log of the table says which Parquet files a version has; they are read as the source ``parquet`` reads them, a row
+The log of the table lists the Parquet files of a version; they are read as the source ``parquet`` reads them, a row
 group as a shard. Delta gives its rows no order. Here they have the order of their files: by the time at which a file
 was added, then by its path. Both stand in the log, and stay the same when the log is compacted.
 
@@ -60,7 +60,7 @@ class DeltaSource:
 
     @attrs.frozen(kw_only=True)
     class Settings(TableSettings):
-        """What a job says about the table."""
+        """Table and version."""
 
     def __init__(self, *, settings: Settings) -> None:
         settings.check()
@@ -167,7 +167,7 @@ def _load_version(table: "DeltaTable", version: int, settings: TableSettings, po
 
 
 def _require_readable(table: "DeltaTable", settings: TableSettings, pointer: str) -> None:
-    """Refuse a table whose files do not say all that a reader has to know."""
+    """Refuse a table whose files lack information that a reader needs."""
 
     def refuse(what: str, hint: str) -> InvalidData:
         message = f"{settings.location} {what}"

@@ -55,7 +55,7 @@ class DuckdbSource:
 
     @attrs.frozen(kw_only=True)
     class Settings:
-        """What a job says about the query."""
+        """Query and tables."""
 
         sql: str = attrs.field(
             metadata={
@@ -90,7 +90,7 @@ class DuckdbSource:
         parquet = ParquetFormat()
         try:
             read = FileDataset([file], lambda _: parquet, dataset=dataset, ctx=ctx, allow_nulls=settings.allow_nulls)
-        except InvalidData as error:  # the name of a file that is kept here says nothing to the reader
+        except InvalidData as error:  # the name of a file that is kept here means nothing to the reader
             error.message, error.file = error.message.replace(file.name, "the result of the query"), None
             raise
         return RenamedShards(read, names={file.name: "query"}, version=result.sha256)
@@ -140,7 +140,7 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 def _run(sql: str, tables: list[QueryTable], folder: Path, *, pointer: str) -> str:
-    """Run a query, and keep its rows: first the rows, then the note that says that they are whole.
+    """Run a query, and keep its rows: first the rows, then the note that marks them as whole.
 
     :return: The SHA-256 of the rows.
     """
@@ -152,7 +152,7 @@ def _run(sql: str, tables: list[QueryTable], folder: Path, *, pointer: str) -> s
         try:
             query = checked_query(connection, sql, pointer=pointer)
             _prepare(connection, tables, query)
-            # Rows are streamed from a relation, whose errors do not say where in the query they are.
+            # Rows are streamed from a relation, whose errors have no position in the query.
             connection.execute(f"{_EXPLAIN}{query.sql}")
             _write(connection.sql(query.sql).to_arrow_reader(_ROWS_AT_ONCE), made)
         except duckdb.Error as error:
@@ -210,13 +210,13 @@ def _write(rows: pa.RecordBatchReader, target: Path) -> None:
 
 
 def _group_rows(kept: pa.Table, written: int) -> int:
-    """How many rows the next row group has."""
+    """Return the number of rows of the next row group."""
     fitting = max(1, _MOST_BYTES * int(kept.num_rows) // max(1, int(kept.nbytes)))
     return min(MOST_ROWS, fitting, max(_FEWEST_ROWS, written // _GROUP_PART))
 
 
 def _told(error: "Error", sql: str, pointer: str) -> InvalidData:
-    """What DuckDB says about a query, with the place in it."""
+    """Error of DuckDB about a query, with the position in it."""
     import duckdb
 
     hint = None

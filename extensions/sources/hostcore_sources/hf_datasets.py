@@ -18,7 +18,7 @@ import pyarrow as pa
 from hostcore_builtin_plugins.extras import require
 from hostcore_builtin_plugins.sources.file_dataset import job_pointer, one_line
 from hostcore_hookspecs import DataContext, InvalidData, InvalidSettings
-from hostcore_sources.indexed_rows import IndexedDataset, Part, RowReader, rows_at_once
+from hostcore_sources.indexed_rows import IndexedDataset, RowPart, RowReader, rows_at_once
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -34,7 +34,7 @@ class DatasetsSource:
 
     @attrs.frozen(kw_only=True)
     class Settings:
-        """What a job says about the dataset."""
+        """Folder or files of the dataset."""
 
         path: Path = attrs.field(
             metadata={
@@ -90,7 +90,7 @@ class DatasetsReader(RowReader):
         self._rows = dataset.with_format("arrow")
         self._fingerprint = str(dataset._fingerprint)
         files = [] if is_built else [Path(file["filename"]) for file in dataset.cache_files]
-        #: A builder's files are made again where they are missing, of what its fingerprint says.
+        #: A builder's files are made again where they are missing; its fingerprint covers their contents.
         self._files = [
             f"{file.name}-{status.st_size}-{status.st_mtime_ns}" for file in files for status in [file.stat()]
         ]
@@ -105,10 +105,10 @@ class DatasetsReader(RowReader):
         fields = self._rows.data.schema
         return pa.schema([pa.field(one.name, self._shaped.get(one.name, one.type)) for one in fields])
 
-    def parts(self) -> Sequence[Part]:
+    def parts(self) -> Sequence[RowPart]:
         """See :class:`RowReader`."""
         version = " ".join([self._fingerprint, *self._files])
-        return [Part(id="rows", num_rows=len(self._rows), version=version)]
+        return [RowPart(id="rows", num_rows=len(self._rows), version=version)]
 
     def read(self, part: int, columns: Sequence[str], start: int, num_rows: int) -> Iterator[pa.RecordBatch]:  # noqa: ARG002
         """See :class:`RowReader`."""
@@ -190,7 +190,7 @@ def _without_rows(saved: Path) -> Path | None:
 
 
 def _built(settings: "DatasetsSource.Settings", ctx: DataContext, pointer: str) -> "Dataset":
-    """What a builder makes of files of this machine; the second time it finds what it has made."""
+    """Return a builder's dataset of files of this machine; the second time from the library's cache."""
     from datasets import DownloadConfig, load_dataset_builder
     from datasets.packaged_modules import _PACKAGED_DATASETS_MODULES
 

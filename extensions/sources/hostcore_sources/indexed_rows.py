@@ -27,7 +27,7 @@ _PLAIN_BYTES: Final = 4 << 20
 
 
 @attrs.frozen(kw_only=True)
-class Part:
+class RowPart:
     """Rows that the library counts from 0: a fragment of a table, or all of a dataset."""
 
     #: Stable and unique within the dataset.
@@ -56,7 +56,7 @@ class RowReader(ABC):
         """All columns."""
 
     @abstractmethod
-    def parts(self) -> Sequence[Part]:
+    def parts(self) -> Sequence[RowPart]:
         """All parts, in the order of the data."""
 
     @abstractmethod
@@ -105,7 +105,7 @@ class IndexedDataset:
     def read_shard(self, shard: Shard, columns: Sequence[str] | None, offset: int) -> Iterator[pa.RecordBatch]:
         """Read a shard. See :class:`hostcore_hookspecs.Dataset`.
 
-        :raises InvalidData: If the library cannot, or has other rows than it said.
+        :raises InvalidData: If the library cannot, or has another number of rows than before.
         """
         piece, left = self._pieces[shard.id], shard.num_rows - offset
         if not left:
@@ -129,5 +129,5 @@ class IndexedDataset:
 
 
 def rows_at_once(row_bytes: float) -> int:
-    """How many rows to read at once, for batches of about 2 MiB."""
+    """Return the number of rows to read at once, for batches of about 2 MiB."""
     return max(1, min(MOST_ROWS, int(TARGET_BYTES / max(row_bytes, 1))))

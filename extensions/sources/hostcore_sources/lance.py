@@ -10,7 +10,7 @@ import pyarrow as pa
 from hostcore_builtin_plugins.extras import require
 from hostcore_builtin_plugins.sources.file_dataset import job_pointer, one_line
 from hostcore_hookspecs import DataContext, InvalidData, InvalidSettings
-from hostcore_sources.indexed_rows import IndexedDataset, Part, RowReader, rows_at_once
+from hostcore_sources.indexed_rows import IndexedDataset, RowPart, RowReader, rows_at_once
 from hostcore_sources.table_version import TableSettings, version_of_run
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class LanceSource:
 
     @attrs.frozen(kw_only=True)
     class Settings(TableSettings):
-        """What a job says about the table."""
+        """Table and version."""
 
         tag: str = attrs.field(
             default="", metadata={"help": "In place of `version`: the tag of one, looked up when the run begins."}
@@ -65,10 +65,10 @@ class LanceReader(RowReader):
         """See :class:`RowReader`."""
         return self._table.schema
 
-    def parts(self) -> Sequence[Part]:
+    def parts(self) -> Sequence[RowPart]:
         """See :class:`RowReader`."""
         return [
-            Part(
+            RowPart(
                 id=f"fragment-{fragment.fragment_id}",
                 num_rows=fragment.count_rows(),
                 version=f"{self._table.version}-{_digest(fragment)}",
@@ -91,7 +91,7 @@ class LanceReader(RowReader):
 
 
 def _digest(fragment: "LanceFragment") -> str:
-    """What the rows of a fragment follow from: its files, whose names Lance never gives twice, and what was deleted."""
+    """Return a digest of a fragment's rows: of its files, whose names Lance never gives twice, and of deleted rows."""
     deleted = fragment.deletion_file()
     files = [file.path for file in fragment.data_files()]
     return hashlib.sha256(repr([files, deleted, fragment.num_deletions]).encode()).hexdigest()[:16]

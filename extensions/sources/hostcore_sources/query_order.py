@@ -1,6 +1,6 @@
-"""What a query must be for its rows to have one order, and one content, whenever it is run.
+"""Check that a query's rows have one order, and one content, whenever it is run.
 
-DuckDB says which clauses keep the order of their input
+DuckDB documents the clauses that keep the order of their input
 (https://duckdb.org/docs/stable/sql/dialect/order_preservation): one table, ``WHERE``, ``SELECT``, ``LIMIT``, ``UNION
 ALL``, and subqueries in ``FROM`` made of these. All others may give their rows in any order, so a query that has them
 needs an ``ORDER BY`` at its end. Functions such as ``random()`` and ``now()`` give other values each time, and are
@@ -40,7 +40,7 @@ _CHANGING_FORMS: Final = frozenset(
 )
 #: Functions that may stand in ``FROM``. Others read files, the state of DuckDB, or run SQL that nothing has checked.
 _TABLE_FUNCTIONS: Final = ("generate_series", "range", "repeat", "unnest")
-#: Parts of a query of which DuckDB does not say that they keep the order of rows, in words.
+#: Parts of a query that DuckDB does not document as keeping the order of rows, in words.
 _UNORDERED: Final = {
     "DISTINCT_MODIFIER": "DISTINCT",
     "JOIN": "a join",
@@ -65,7 +65,7 @@ class Query:
     columns: frozenset[str] | None
 
     def may_read(self, column: str) -> bool:
-        """Whether it may need a column of one of its tables."""
+        """Return whether the query may need a column of one of its tables."""
         return self.columns is None or column.lower() in self.columns
 
 
@@ -145,13 +145,13 @@ def _nodes(tree: Any) -> Iterator[Mapping[str, Any]]:
 
 
 def _position(node: Mapping[str, Any]) -> int | None:
-    """Where the first part of a node that has a place begins; DuckDB has 2^64 - 1 for none."""
+    """Return the first position in a node; DuckDB has 2^64 - 1 for none."""
     places = (one["query_location"] for one in _nodes(node) if "query_location" in one)
     return next((place for place in places if place < 1 << 63), None)
 
 
 def _changes(node: Mapping[str, Any], changing: set[str]) -> str | None:
-    """What has another value in the next run, in words."""
+    """Name the part of a node that has another value in the next run; None without one."""
     name = str(node.get("function_name", "")).lower()
     if node.get("class") == "FUNCTION" and name in changing:
         return f"{name}()"
@@ -171,14 +171,14 @@ def _unknown_table_function(node: Mapping[str, Any]) -> str | None:
 
 
 def _reads_unnamed_columns(node: Mapping[str, Any]) -> bool:
-    """Whether it depends on columns of a table that the query does not name."""
+    """Return whether a node depends on columns of a table that the query does not name."""
     is_natural = node.get("ref_type") in ("NATURAL", "POSITIONAL")
     counts = node.get("class") == "POSITIONAL_REFERENCE" or bool(node.get("column_name_alias"))
     return is_natural or counts or node.get("class") == "STAR" or node.get("type") == "PIVOT"
 
 
 def _loses_order(node: Mapping[str, Any]) -> str | None:
-    """What does not keep the order of its rows, in words."""
+    """Name the part of a node that does not keep the order of its rows; None without one."""
     kind = node.get("type")
     if node.get("class") in _UNORDERED_EXPRESSIONS:
         return _UNORDERED_EXPRESSIONS[node["class"]]

@@ -54,7 +54,7 @@ class QueryTable:
 
     @property
     def identity(self) -> list[str]:
-        """What the rows of the table follow from."""
+        """Identity of the table's rows: versions of its files."""
         found = [f"{file.name} {file.version}" for file in self.files]
         if self.reader == "sqlite":
             log = Path(f"{self.files[0].path}-wal")  # what was written and is not in the database yet
@@ -107,7 +107,7 @@ def add_tables(connection: "DuckDBPyConnection", tables: Sequence[QueryTable], q
             _copy_database(connection, table, query)
             continue
         listed = ", ".join(_quoted(glob.escape(file.path)) for file in table.files)
-        # All of a file tells the types of a CSV file, not a part of it.
+        # All of a file decides the types of a CSV file, not a part of it.
         options = ", sample_size = -1" if table.reader == "read_csv" else ""
         view = f'CREATE VIEW "{table.name}" AS SELECT * FROM {table.reader}([{listed}]{options})'  # noqa: S608 - quoted
         connection.execute(view)

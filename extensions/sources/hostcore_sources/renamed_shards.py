@@ -1,8 +1,8 @@
-"""The shards of a dataset of files, under names that outlive where the files lie.
+"""The shards of a dataset of files, under names that outlive the place of the files.
 
 A shard of a file has the file's path as its name, and size and time as its version: a copy elsewhere is other data. A
-source that knows more about what its files have in them says so here, so that a run goes on with the same data in
-another place.
+source that knows more about the contents of its files gives names and version here, so that a run is resumed with the
+same data in another place.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

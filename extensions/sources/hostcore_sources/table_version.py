@@ -1,8 +1,8 @@
-"""The version of a table that a run reads: chosen when the run begins, and the same whenever it goes on.
+"""The version of a table that a run reads: chosen when the run begins, and the same whenever it is resumed.
 
 Others write to a table while a run reads it. A job may name a version; where it does not, the newest one is noted in
-the run directory by the first rank that opens the table, before any row is read. So a run that goes on reads what it
-has read before, however much the table has grown.
+the run directory by the first rank that opens the table, before any row is read. So a resumed run reads the same rows
+as before, however much the table has grown.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ _FORMAT = "hostcore.table-version/1"
 
 @attrs.frozen(kw_only=True)
 class TableSettings:
-    """Where a table is, and which version of it is read."""
+    """Table and version."""
 
     path: Path | None = attrs.field(default=None, metadata={"help": "The folder of the table."})
     uri: str = attrs.field(
@@ -44,7 +44,7 @@ class TableSettings:
 
     @property
     def key(self) -> str:
-        """The setting that says where the table is."""
+        """Name of the setting with the table's place."""
         return "uri" if self.uri else "path"
 
     def check(self) -> None:
@@ -63,9 +63,9 @@ class TableSettings:
 def version_of_run(ctx: DataContext, asked: Mapping[str, Any], choose: Callable[[], int]) -> int:
     """The version that the run has noted for a table; when it has not, the one that is chosen now, which it notes.
 
-    :param asked: What the job says about the table: plain JSON. Another question has another answer.
+    :param asked: The job's settings of the table: plain JSON. Other settings have another note.
     :param choose: Finds the version.
-    :raises InvalidData: What was noted cannot be read.
+    :raises InvalidData: The note cannot be read.
     """
     if not ctx.run_dir:
         return choose()

@@ -29,8 +29,8 @@ Row = dict[str, float | str]
 
 
 @attrs.define(eq=False, kw_only=True)
-class History:
-    """How far the history of a tracker's run has come."""
+class TrackerHistory:
+    """Position in the history of a tracker's run."""
 
     #: The last event that it has a row of.
     last_seq: int = 0
@@ -38,7 +38,7 @@ class History:
     last_steps: dict[str, int] = attrs.field(factory=dict)
 
     def missing(self, event: Event) -> Row:
-        """What an event adds: its metrics, without those of steps that are there, or what is to be known of the run.
+        """Return the row that an event adds: its metrics, without those of steps that are there, or facts of the run.
 
         A resumed run takes steps again that came after its checkpoint. Trackers keep one value of a step: the first.
         """
@@ -61,7 +61,7 @@ class History:
 
 
 def reason_of(event: Event) -> str:
-    """Why an attempt has ended; empty if there is nothing to say, or if the event is no end."""
+    """Return the reason for an attempt's end; empty without one, or if the event is no end."""
     match event.payload:
         case RunFailed(error=error):
             return f"{error.type}: {error.message}"

@@ -9,16 +9,16 @@ import attrs
 from hostcore_hookspecs import Job
 from hostcore_trackers.names import distinct
 
-#: What describes the run, and does not tell how it was trained.
+#: Keys that describe the run, not its training.
 _NOT_PARAMETERS = frozenset({"run_id", "owner", "labels", "annotations"})
 
 Parameter = str | int | float | bool
 
 
 def parameters_of(job: Job) -> dict[str, Parameter]:
-    """What was trained, and how: ``{"trainer": "char-lm", "hyperparams.lr": 0.001, "dataset.batch_size": 32, …}``.
+    """Return a job's parameters: ``{"trainer": "char-lm", "hyperparams.lr": 0.001, "dataset.batch_size": 32, …}``.
 
-    Lists are JSON; a reference to a secret stays a reference; what is null is left out.
+    Lists are JSON; a reference to a secret stays a reference; null values are left out.
     """
     fields = {field.name: getattr(job, field.name) for field in attrs.fields(Job) if field.name not in _NOT_PARAMETERS}
     parameters: dict[str, Parameter] = {}

@@ -29,12 +29,12 @@ from hostcore_hookspecs import FatalError, HostcoreError, TransientError
 
 #: How often the process looks whether the supervisor lives.
 _LOOK_SECONDS: Final = 1.0
-#: So much of what the library has printed is told when its process has ended.
+#: Characters of the library's output in the error after its process has ended.
 _TOLD_CHARACTERS: Final = 300
 
 
-class Session(Protocol):
-    """What a process serves: its other methods are what is called."""
+class LibrarySession(Protocol):
+    """Object that a process serves: its other methods can be called from outside."""
 
     def end(self) -> None:
         """Called last, whatever has happened before."""
@@ -77,14 +77,14 @@ class LibraryProcess:
 
     @property
     def is_usable(self) -> bool:
-        """Whether it can be called."""
+        """True if the process can be called."""
         return not self._connection.closed
 
     def call(self, method: str, **arguments: Any) -> Any:
         """Call a method of its session.
 
-        :raises TransientError: The process has ended, or does not answer in time, or its session says so.
-        :raises FatalError: Its session says so.
+        :raises TransientError: The process has ended, or does not answer in time; or raised by its session.
+        :raises FatalError: Raised by its session.
         """
         is_late = threading.Event()
         # A process that hangs may read only a part of a large call, or write only a part of its answer.
@@ -138,9 +138,9 @@ class LibraryProcess:
 
 
 class _TemporaryFolder:
-    """A new one, locked as long as a process lives that has its lock; the next one of its kind removes it after that.
+    """A new folder, locked as long as a process lives that has its lock; the next of its kind removes it after that.
 
-    :param prefix: Of its name; tells its kind.
+    :param prefix: Of its name; identifies its kind.
     :raises OSError: It cannot be made.
     """
 
@@ -174,8 +174,8 @@ def _locked(folder: Path) -> int:
     return descriptor
 
 
-def serve(session: Session) -> None:
-    """What the process does: it answers until the reporter closes it or the supervisor has died, and ends.
+def serve(session: LibrarySession) -> None:
+    """Main loop of the process: it answers until the reporter closes it or the supervisor has died, and ends.
 
     Arguments of the command line: the file descriptor of its connection, the supervisor's process id, the seconds that
     its end may take, and its folder for temporary files.
@@ -206,7 +206,7 @@ def _next(connection: Connection, supervisor: int) -> tuple[str, dict[str, Any]]
     return call
 
 
-def _answer(session: Session, method: str, arguments: Mapping[str, Any]) -> tuple[str, Any]:
+def _answer(session: LibrarySession, method: str, arguments: Mapping[str, Any]) -> tuple[str, Any]:
     try:
         return "answer", getattr(session, method)(**arguments)
     except HostcoreError as error:

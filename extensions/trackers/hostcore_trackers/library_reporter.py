@@ -1,7 +1,7 @@
 """A reporter whose library works in a process of its own, for trackers that keep a run as rows of values.
 
-Another library needs a session, which its process runs, with a method ``history`` that finds out what the tracker has;
-and a subclass with its settings, which says which run of the tracker a run is, and tells the session a row.
+Another library needs a session, which its process runs, with a method ``history`` that returns the tracker's rows;
+and a subclass with its settings, which identifies the tracker's run, and sends the session each row.
 """
 
 import os
@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from hostcore_hookspecs import Event, ReporterContext
-from hostcore_trackers.history import History, Row
+from hostcore_trackers.history import Row, TrackerHistory
 from hostcore_trackers.library_process import LibraryProcess
 
 
 class LibraryReporter(ABC):
-    """Tells a tracker each row once: over attempts, in a replay, and after a process that has died.
+    """Sends a tracker each row once: over attempts, in a replay, and after a process that has died.
 
     :param timeout_seconds: For starting the process, and for each of its answers.
     """
@@ -31,8 +31,8 @@ class LibraryReporter(ABC):
         self._opened: ReporterContext | None = None
         self._process: LibraryProcess | None = None
         #: What the tracker has; None: the process has not been asked yet.
-        self._found: History | None = None
-        #: The attempt that the process was last told to begin; None: none yet.
+        self._found: TrackerHistory | None = None
+        #: The attempt that the process last began; None: none yet.
         self._attempt: int | None = None
 
     def open(self, ctx: ReporterContext) -> None:
@@ -44,10 +44,10 @@ class LibraryReporter(ABC):
         self._running()
 
     def report_event(self, event: Event) -> None:
-        """Tell what the tracker has a place for: metrics, checkpoints, and how attempts begin and end.
+        """Report metrics, checkpoints, and the begin and end of attempts; other events are ignored.
 
         :raises TransientError: The process has died or does not answer, or the library has failed.
-        :raises FatalError: Another try cannot mend it, says the session.
+        :raises FatalError: The session has failed in a way that another try cannot mend.
         """
         history = self._history(event)
         if row := history.missing(event):
@@ -63,7 +63,7 @@ class LibraryReporter(ABC):
 
     @abstractmethod
     def _where(self, event: Event) -> dict[str, str]:
-        """Which run of the tracker it is: arguments of the session's ``history``, which returns what a History has."""
+        """Return the arguments of the session's ``history``, which identify the tracker's run."""
 
     @abstractmethod
     def _tell(self, event: Event, row: Row) -> None:
@@ -78,11 +78,11 @@ class LibraryReporter(ABC):
         assert self._opened is not None  # open comes first
         return self._opened
 
-    def _history(self, event: Event) -> History:
-        """What the tracker has of the run of an event."""
+    def _history(self, event: Event) -> TrackerHistory:
+        """Return the tracker's history of an event's run."""
         process = self._running()
         if self._found is None:
-            self._found = History(**process.call("history", **self._where(event)))
+            self._found = TrackerHistory(**process.call("history", **self._where(event)))
         return self._found
 
     def _call(self, method: str, **arguments: Any) -> Any:

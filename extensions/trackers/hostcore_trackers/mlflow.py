@@ -28,13 +28,13 @@ _STATUS: Final[Mapping[str, str]] = MappingProxyType(
 class MlflowReporter:
     """Keeps one MLflow run for a run, over all its attempts.
 
-    An event is sent before the next one is taken: what is taken counts as told, and what waits in memory would be lost
-    with the process.
+    An event is sent before the next one is taken: a taken event counts as reported, and one that waits in memory would
+    be lost with the process.
     """
 
     @attrs.frozen(kw_only=True)
     class Settings:
-        """Which server, and what the run is called there."""
+        """Server, and names of the run there."""
 
         tracking_uri: str = attrs.field(metadata={"help": "The server: `http://host:5000`."})
         experiment: Annotated[str, MinLen(1)] | None = attrs.field(
@@ -70,7 +70,7 @@ class MlflowReporter:
         self._refused: set[str] = set()
 
     def open(self, ctx: ReporterContext) -> None:
-        """Import MLflow; the first event is what the server hears first."""
+        """Import MLflow; nothing is sent before the first event."""
         from hostcore_trackers.mlflow_api import MlflowApi
 
         settings = self._settings

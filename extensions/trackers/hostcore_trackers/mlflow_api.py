@@ -24,7 +24,7 @@ class NotThere(FatalError):
     """The server does not know what was asked for."""
 
 
-class Refused(FatalError):
+class RefusedValue(FatalError):
     """A value of the request is not one that the server takes."""
 
 
@@ -32,7 +32,7 @@ class MlflowApi:
     """Calls of one MLflow server.
 
     :param uri: Of the server: ``http(s)://host:port``.
-    :param token: A bearer token; None: as the environment says.
+    :param token: A bearer token; None: from the environment.
     :param username: With the password, instead of a token.
     :param timeout_seconds: For each: connecting, and waiting for the answer.
     """
@@ -69,7 +69,7 @@ class MlflowApi:
         """Change something.
 
         :raises NotThere: The server does not know what is to be changed.
-        :raises Refused: A value in it is not one that the server takes.
+        :raises RefusedValue: A value in it is not one that the server takes.
         :raises TransientError: Another try may succeed.
         :raises FatalError: It will not.
         """
@@ -114,7 +114,7 @@ class MlflowApi:
         if code == _UNKNOWN:
             raise NotThere(said)
         if code == _INVALID:
-            raise Refused(said)
+            raise RefusedValue(said)
         raise FatalError(said, hint="check tracking_uri in the reporter's settings")
 
 

@@ -42,7 +42,7 @@ class MlflowArtifactsUploader:
 
     @attrs.frozen(kw_only=True)
     class Settings:
-        """Which server, as the reporter ``mlflow`` has it."""
+        """Server and run, as for the reporter ``mlflow``."""
 
         tracking_uri: str = attrs.field(metadata={"help": "The server: `http://host:5000`."})
         experiment: Annotated[str, MinLen(1)] | None = attrs.field(
@@ -86,7 +86,7 @@ class MlflowArtifactsUploader:
         self._is_canceled: Callable[[], bool] = bool
 
     def open(self, ctx: UploadContext) -> None:
-        """Import MLflow; the server hears of the first artifact first."""
+        """Import MLflow; nothing is sent before the first artifact."""
         from mlflow.utils.credentials import get_default_host_creds
 
         from hostcore_builtin_plugins.http_exchange import HttpExchange
@@ -132,7 +132,7 @@ class MlflowArtifactsUploader:
             return self._store
 
     def _find_store(self) -> Store:
-        """Where the MLflow run keeps its artifacts: with its server, or in a store that is written to from here."""
+        """Find the store of the MLflow run's artifacts: its server, or a store that is written to from here."""
         from hostcore_builtin_plugins.stores.folder import StoreFolder
         from hostcore_trackers.mlflow_run import MlflowRun, experiment_id
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from hostcore_hookspecs import FatalError, Job
 from hostcore_trackers.job_parameters import parameters_of
-from hostcore_trackers.mlflow_api import MlflowApi, NotThere, Refused
+from hostcore_trackers.mlflow_api import MlflowApi, NotThere, RefusedValue
 from hostcore_trackers.names import as_path, distinct
 
 #: Limits of the server: characters, and items of one request.
@@ -43,7 +43,7 @@ class MlflowRun:
         """The server's run with the tags of this run; made, if there is none.
 
         :param name: What MLflow shows.
-        :param submitted_ms: Tells it from an earlier run with the same ``run_id``.
+        :param submitted_ms: Distinguishes it from an earlier run with the same ``run_id``.
         """
         with _CREATING:
             found = cls._find(api, experiment_id, run_id=run_id, submitted_ms=submitted_ms)
@@ -111,7 +111,7 @@ class MlflowRun:
     def _log(self, kind: str, items: Sequence[Mapping[str, Any]]) -> None:
         try:
             self._api.post("runs/log-batch", {"run_id": self.id, kind: items})
-        except Refused as error:
+        except RefusedValue as error:
             self._api.post("runs/log-batch", {"run_id": self.id})  # is it the run that the server refuses?
             if len(items) == 1:
                 self.on_refused(items[0]["key"], error.message)

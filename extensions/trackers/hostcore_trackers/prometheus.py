@@ -31,7 +31,7 @@ class PrometheusReporter:
 
     @attrs.frozen(kw_only=True)
     class Settings:
-        """Where the endpoint is."""
+        """Address of the endpoint."""
 
         port: Annotated[int, Ge(0), Le(65535)] = attrs.field(
             default=0, metadata={"help": f"The port; 0: a free one, which `{ADDRESS_FILE}` in the run directory tells."}

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from redis.exceptions import RedisError
 
 _RUN_ID: Final = "{run_id}"
-#: What Redis says when an entry's id is not larger than that of the newest entry.
+#: Redis's error when an entry's id is not larger than that of the newest entry.
 _NOT_LARGER: Final = "equal or smaller"
 #: How answers begin that are about the request, and not about the state that the server is in.
 _FINAL: Final = ("WRONGTYPE", "unknown command", "DB index is out of range")
@@ -28,7 +28,7 @@ class RedisStreamsReporter:
 
     @attrs.frozen(kw_only=True)
     class Settings:
-        """Which stream, on which server."""
+        """Server and stream."""
 
         url: str = attrs.field(metadata={"help": "The server: `redis://host:6379/0`, or `rediss://` for TLS."})
         key: Annotated[str, MinLen(1)] = attrs.field(
@@ -111,7 +111,7 @@ class RedisStreamsReporter:
             client.close()
 
     def _check_newest(self, run: int) -> None:
-        """Take a refused event as told, if what the stream ends with is of this run.
+        """Take a refused event as reported if the newest entry of the stream is of this run.
 
         :raises FatalError: Something else writes to the stream.
         """
@@ -130,7 +130,7 @@ class RedisStreamsReporter:
             )
 
     def _explained(self, error: "RedisError") -> TransientError | FatalError:
-        """What to do about what the server or its client said."""
+        """Classify an error of the server or its client, with a hint."""
         from redis import exceptions
 
         said = f"redis stream {self._key}: {error}"

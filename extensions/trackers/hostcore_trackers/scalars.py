@@ -14,10 +14,10 @@ _HOST: Final = ("samples_per_second", "step_seconds", "data_wait_seconds")
 
 
 def scalars_of(event: Event) -> dict[str, float]:
-    """Return the metrics of an event by name, and ``host/…`` for what the host measured; empty for most events.
+    """Return the metrics of an event by name, and ``host/…`` for values measured by the host; empty for most events.
 
     When the trainer went back to an earlier state, its metrics are those of that state: what follows belongs to them.
-    What was not finite is NaN: the log does not say which way it was not.
+    Values that were not finite are NaN: the log does not distinguish them.
     """
     payload = event.payload
     if isinstance(payload, TrainerRestored):

@@ -1,4 +1,4 @@
-"""When a run was submitted: with its id, what tells it from an earlier run of the same name."""
+"""Time of a run's submission: with its id, it identifies a run among earlier ones of the same name."""
 
 from pathlib import Path
 from typing import Any

@@ -20,20 +20,20 @@ if TYPE_CHECKING:
 
     from hostcore_trackers.tensorboard_files import EventFile
 
-#: In the run directory, unless a job says otherwise.
+#: In the run directory, if the settings name no path.
 _FOLDER = "tensorboard"
 
 
 class TensorBoardReporter:
     """Writes a file for each attempt: curves, the job with its parameters, and what happened, as text.
 
-    Every event is written before it counts as told. TensorBoard itself is what drops the points that a resumed run
-    takes back: the file of an attempt tells it from which step on those of the files before are void.
+    Every event is written before it counts as reported. TensorBoard itself drops the points that a resumed run
+    takes back: the file of an attempt has the step from which on those of the files before are void.
     """
 
     @attrs.frozen(kw_only=True)
     class Settings:
-        """Where it writes."""
+        """Folder of the files."""
 
         path: Path | None = attrs.field(
             default=None,
@@ -51,7 +51,7 @@ class TensorBoardReporter:
         self._file: EventFile | None = None
         #: The last event that is in the files.
         self._last_seq = 0
-        #: By tag: the step of the last text, and all that it says.
+        #: By tag: the step and the text of the last one.
         self._texts: dict[str, tuple[int, str]] = {}
 
     def open(self, ctx: ReporterContext) -> None:

@@ -1,7 +1,7 @@
 """TensorBoard's event files: their records, made from events, appended to them, and read for what they have.
 
 Every record carries the number of the event that it came from, as the (otherwise unused) ``node_name`` of its first
-value, so that a reporter that is told an event again, after a death in between, can see that it is there. Records:
+value, so that a reporter that gets an event again, after a death in between, can see that it is there. Records:
 ``uint64 length, uint32 crc, bytes data, uint32 crc`` (TFRecord).
 """
 
@@ -171,7 +171,7 @@ def _last_seq_of(file: Path) -> int:
 
 
 def _records(content: mmap.mmap) -> list[tuple[int, int]]:
-    """Where the data of each record is; one that was torn at the end is left out."""
+    """Return begin and length of the data of each record; a record that was torn at the end is left out."""
     records, at = [], 0
     while at + _HEADER.size <= len(content):
         length, _ = _HEADER.unpack_from(content, at)

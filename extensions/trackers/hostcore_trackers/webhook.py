@@ -20,9 +20,9 @@ from hostcore_hookspecs import Event, FatalError, InvalidSettings, ReporterConte
 from hostcore_hookspecs.events import ENDS, PAYLOADS
 from hostcore_trackers.webhook_formats import EventFormat, Format, KubeflowFormat, OrchestratorFormat
 
-#: Where Kubeflow Trainer tells a container about its status server: the names of its releases, and older ones.
+#: Prefixes of Kubeflow Trainer's variables about its status server: the names of its releases, and older ones.
 _KUBEFLOW: Final = ("KUBEFLOW_TRAINER_SERVER", "KUBEFLOW_TRAINER_STATUS")
-#: What the reporter says itself.
+#: Headers that the reporter sets itself.
 _OWN_HEADERS: Final = frozenset({"idempotency-key", "content-type", "content-length", "transfer-encoding", "host"})
 #: Answers of a server that has the event already.
 _TAKEN_BEFORE: Final = frozenset({409})
@@ -35,14 +35,14 @@ _HEADER: Final = re.compile(r"[-!#$%&'*+.^_`|~0-9A-Za-z]+")
 
 
 class WebhookReporter:
-    """Posts one request for each event, and takes an event as told once its request was answered with success.
+    """Posts one request for each event; an event counts as reported once its request was answered with success.
 
     :param wall_clock: Seconds since 1970, for the time in signatures.
     """
 
     @attrs.frozen(kw_only=True)
     class Settings:
-        """Where to post, and what."""
+        """Address and format of the requests."""
 
         url: str | None = attrs.field(
             default=None, metadata={"help": "The address to post to. Format `kubeflow` finds its own."}
@@ -160,9 +160,9 @@ class WebhookReporter:
 
 
 def _kubeflow_server() -> tuple[str, Path | None, Path | None]:
-    """What Kubeflow Trainer has put into the environment of the container: URL, certificates, file with the token.
+    """Return Kubeflow Trainer's variables of the container: URL, certificates, file with the token.
 
-    :raises FatalError: Nothing.
+    :raises FatalError: There are none.
     """
     for prefix in _KUBEFLOW:
         if url := os.environ.get(f"{prefix}_URL"):

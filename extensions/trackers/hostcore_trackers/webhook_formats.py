@@ -1,4 +1,4 @@
-"""What a webhook posts: the body for an event, in one of several formats."""
+"""Bodies of a webhook's requests, in one of several formats."""
 
 import math
 from datetime import UTC, datetime
@@ -32,7 +32,7 @@ _KUBEFLOW_SECONDS: Final = 2**31 - 1
 
 
 class Format(Protocol):
-    """What to post for the events of a run; sees all of them, in order."""
+    """Format of the requests for a run's events; sees all of them, in order."""
 
     def body(self, event: Event) -> bytes | None:
         """The JSON to post for an event; None for none. Asked again for the same event if posting it failed."""
@@ -152,7 +152,7 @@ class OrchestratorFormat:
             status=status,
             error=error,
             final_checkpoint=self._final_checkpoint,
-            # Where it was uploaded to is for the uploader to tell.
+            # Its place in a store is known to the uploader.
             final_checkpoint_ref=None,
             final_checkpoint_sha256=None,
         )

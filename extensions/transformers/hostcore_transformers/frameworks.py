@@ -109,7 +109,7 @@ class HfTrainer(TransformersTrainer):
             return super().configure(ctx)
 
     def settings(self, ctx: StepContext) -> Settings:
-        """What the job has written, in the words of ``transformers``."""
+        """Convert the job's hyperparameters to those of ``transformers``."""
         if self._settings is None:
             self._settings = self._translated(ctx.hyperparams, ctx.model_handles)
         return self._settings
@@ -142,7 +142,7 @@ class MetaTrainer(HfTrainer):
 
 
 def _folder(name: str, key: str) -> Path:
-    """Where a model is that a job names: the folder, or where ``hf download`` has put it. Nothing is fetched."""
+    """Return a model's folder: the named one, or the download of ``hf download``. Nothing is fetched."""
     if Path(name).is_absolute():
         return Path(name)
     try:
@@ -166,7 +166,7 @@ def _length(written: int | None, configuration: Mapping[str, Any]) -> int:
 
 
 def _configuration(folder: Path) -> Mapping[str, Any]:
-    """The model's ``config.json``; empty without one, which is said where the model is loaded."""
+    """Read the model's ``config.json``; empty without one, which is reported where the model is loaded."""
     try:
         found = json.loads((folder / "config.json").read_bytes())
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""What a job may set: the model, the text, the optimizer."""
+"""Hyperparameters: the model, the text, the optimizer."""
 
 from collections.abc import Mapping
 from pathlib import Path

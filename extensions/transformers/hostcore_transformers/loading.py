@@ -34,7 +34,7 @@ _LOADING: Final = {"quantization_config", "kernel_config", "use_kernels", "custo
 
 
 def model_folder(hyperparams: Hyperparams, handles: Mapping[str, Any]) -> Path | None:
-    """Where the model is: the setting, the input ``model``, or the job's ``weights``. None: it is made from ``config``.
+    """Return the model's folder: the setting, the input ``model``, or ``weights``. None: it is made from ``config``.
 
     :raises InvalidSettings: When there is nothing, or no model in the folder.
     """

@@ -1,7 +1,7 @@
 """The loss of a batch: a sum over all that is predicted in it, so that a step can divide by the global batch's count.
 
 transformers' models compute a loss of their own, and few agree on it: some divide by ``num_items_in_batch``, most take
-the mean over the batch that they see, and do not say so. This one is the same for all of them.
+the mean over the batch that they see, without documenting it. This one is the same for all of them.
 """
 
 from typing import Final
@@ -31,7 +31,7 @@ def summed_loss(logits: Tensor, labels: Tensor, *, predicts_next: bool) -> Tenso
 
 
 def predictions(labels: Tensor, *, predicts_next: bool) -> int:
-    """How many predictions the loss of a batch is a sum of."""
+    """Count the predictions that the loss of a batch sums over."""
     return int((labels[..., 1:] if predicts_next else labels).ne(IGNORED).sum())
 
 

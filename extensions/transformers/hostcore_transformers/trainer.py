@@ -50,7 +50,7 @@ class Batch:
 
 @attrs.define(kw_only=True, eq=False)
 class State:
-    """What the trainer carries from step to step."""
+    """State of the trainer, kept from step to step."""
 
     #: In a wrapper on several ranks, or with its parameters spread over them.
     model: Any
@@ -79,7 +79,7 @@ class TransformersTrainer:
         self._tokenizer: Any = None
 
     def settings(self, ctx: StepContext) -> Settings:
-        """What the job asks for. A trainer whose settings have other names translates them here."""
+        """Return the job's settings. A trainer whose settings have other names translates them here."""
         settings: Settings = ctx.hyperparams
         return settings
 
@@ -315,7 +315,7 @@ def by_rank(tokens: Tensor, model: nn.Module) -> list[Tensor]:
 
 
 def dealt(remainders: Sequence[Tensor]) -> Tensor:
-    """What this rank goes on with: its own tokens, and with fewer ranks than before those of the ones that are gone."""
+    """Return this rank's remaining tokens: its own and, with fewer ranks than before, those of lost ranks."""
     rank, ranks = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
     return torch.cat([torch.empty(0, dtype=torch.int64), *remainders[rank::ranks]])
 

@@ -70,7 +70,7 @@ def _whole(model: nn.Module) -> Mapping[str, Tensor]:
 
 
 def _is_spread(model: nn.Module) -> bool:
-    """Whether FSDP2 has spread the parameters over the ranks."""
+    """Return whether FSDP2 has spread the parameters over the ranks."""
     return any(hasattr(one, "full_tensor") for one in model.parameters())
 
 

@@ -12,7 +12,7 @@ from hostcore.cli.output import echo, json_option, print_json, reports_errors, s
 
 if TYPE_CHECKING:
     from hostcore.runs.directory import RunDirectory
-    from hostcore.verification.checks import Check
+    from hostcore.verification.checks import RunCheck
 
 _SHOWN = {"failed": "FAILED"}
 _COLORS = {"failed": "red", "warning": "yellow", "ok": "green"}
@@ -48,7 +48,7 @@ def verify_command(run: str, runs: Path, as_json: bool) -> None:
         sys.exit(FAILED)
 
 
-def _print(checks: "list[Check]", directory: "RunDirectory", *, ok: bool, running: bool) -> None:
+def _print(checks: "list[RunCheck]", directory: "RunDirectory", *, ok: bool, running: bool) -> None:
     """Print the checks for people, and the verdict."""
     from hostcore.cli.wording import NOTHING
     from hostcore.verification.log_checks import UNSEEN

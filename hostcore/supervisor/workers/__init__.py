@@ -1,1 +1,1 @@
-"""The worker processes of an attempt: started, heard, ended, and what their deaths mean."""
+"""The worker processes of an attempt: start, messages, exit, and the cause of a death."""

@@ -1,4 +1,4 @@
-"""What the kernel says about the control group of this process: its memory, its cores, whether it killed for memory."""
+"""Control group of this process: its memory, its cores, and kills for lack of memory."""
 
 import resource
 import sys
@@ -8,12 +8,12 @@ from typing import Final
 _CGROUP: Final = Path("/sys/fs/cgroup")
 _MEMBERSHIP: Final = Path("/proc/self/cgroup")
 _VMSTAT: Final = Path("/proc/vmstat")
-#: What cgroup version 1 says for "no limit".
+#: Value for "no limit" in cgroup version 1.
 _UNLIMITED: Final = 1 << 60
 
 
 def oom_kills() -> int:
-    """How many processes the kernel has killed for lack of memory: in this control group, or anywhere on the machine.
+    """Count the processes that the kernel has killed for lack of memory: in this control group, or on the machine.
 
     The number itself means nothing; that it has grown does. 0 where the kernel does not count.
     """
@@ -33,7 +33,7 @@ def memory_limit() -> int | None:
 
 
 def core_quota() -> float | None:
-    """How many cores' worth of time this control group gets; None: no limit, or none that can be read."""
+    """Return the cores' worth of time that this control group gets; None: no limit, or none that can be read."""
     quotas = []
     for folder in _folders("cpu"):
         words = _read(folder / "cpu.max").split()  # "150000 100000", or "max 100000"
@@ -49,7 +49,7 @@ def children_peak() -> int:
 
 
 def _folders(controller: str) -> list[Path]:
-    """Where this process's control group may be found: its own place, and the root that a container sees.
+    """Return folders of this process's control group: its own place, and the root that a container sees.
 
     :param controller: Version 1 of control groups has a tree for each.
     """

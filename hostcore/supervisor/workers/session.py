@@ -1,4 +1,4 @@
-"""A session with the workers of a job, one for each rank: started, told to go, heard, ended.
+"""A session with the workers of a job, one for each rank: start, "go", messages, exit.
 
 A run, a check of a job, an evaluation and the agent of a rank on another machine hold one each::
 
@@ -8,8 +8,8 @@ A run, a check of a job, an evaluation and the agent of a rank on another machin
                                └─▶ the ranks' logs; "failed" where a log cannot take it      a run
 
 In: a :class:`~hostcore.supervisor.workers.spawn.Spawn`, and for each rank a contract file and a file for its output;
-later messages, ``kill`` and ``abort``. Out: the messages of each worker (see :mod:`hostcore.runs.channel`), what it has
-found out about the job (``Member.summary``), and how it ended (``Member.exit``). After ``close`` no worker lives, nor
+later messages, ``kill`` and ``abort``. Out: the messages of each worker (see :mod:`hostcore.runs.channel`), its
+findings about the job (``Member.summary``), and its exit (``Member.exit``). After ``close`` no worker lives, nor
 any process of its group.
 """
 
@@ -96,26 +96,26 @@ class WorkerSession:
 
     @property
     def is_over(self) -> bool:
-        """Whether all have ended."""
+        """True if all have ended."""
         return all(member.exit is not None for member in self.members)
 
     @property
     def summaries(self) -> list[Mapping[str, Any]]:
-        """What each rank has found out about the job; empty until all are ready."""
+        """Findings of each rank about the job; empty until all are ready."""
         found = [member.summary for member in self.members if member.summary is not None]
         return found if len(found) == len(self.members) else []
 
     def listen(self, seconds: float = TICK_SECONDS) -> Iterator[tuple[Member, str, Any]]:
-        """What they say, once one of them says something or ends; nothing if none does in time.
+        """Yield the workers' messages, once one of them sends a message or ends; nothing if none does in time.
 
-        :return: Who says it, kind and content.
+        :return: Sender, kind and content.
         """
         leaving = any(member.exit is None and member.ended_ms for member in self.members)
         for key, _ in self._selector.select(_EXIT_POLL_SECONDS if leaving else seconds):
             yield from self._hear(key.data) if key.data else ()
         for member in self.members:
             if member.exit is None and (exit_ := member.worker.poll()) is not None:
-                # What it said right before; what it started may still hold its end of the line.
+                # Its last messages; a process that it started may still hold its end of the line.
                 yield from self._hear(member)
                 self._hang_up(member)
                 member.exit = exit_
@@ -138,7 +138,7 @@ class WorkerSession:
             self._selector.unregister(member.worker.channel)
 
     def send(self, kind: str, content: Any) -> None:
-        """Say something to all."""
+        """Send a message to all."""
         for member in self.members:
             member.worker.channel.send(kind, content)
 
@@ -201,4 +201,4 @@ def session_without_run(
             session.start(spawn, [(file, place / f"rank-{rank}.log") for rank in range(ranks)])
             yield session
         finally:
-            session.close()  # they have said all there is to say; a thread that a plugin started could keep them
+            session.close()  # all their messages have come; a thread that a plugin started could keep them

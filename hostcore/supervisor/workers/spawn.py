@@ -41,7 +41,7 @@ class WorkerNotStarted(HostcoreError):
 
 @attrs.frozen
 class WorkerExit:
-    """How a worker's process ended."""
+    """End of a worker's process."""
 
     #: As in ``subprocess``: negative for a signal.
     code: int
@@ -75,7 +75,7 @@ class Worker(Protocol):
         """Its process number; None if it runs on another machine."""
 
     def poll(self) -> WorkerExit | None:
-        """How it ended; None while it runs."""
+        """Return its exit; None while it runs."""
 
     def wait(self) -> WorkerExit:
         """Wait for its end."""
@@ -222,7 +222,7 @@ class WorkerProcess:
         return self._process.pid
 
     def poll(self) -> WorkerExit | None:
-        """How it ended; None while it runs."""
+        """Return its exit; None while it runs."""
         code = self._process.poll()
         return None if code is None else self._exit(code)
 
@@ -252,7 +252,7 @@ class WorkerProcess:
 
 
 def _python_of(contract: Path) -> str:
-    """The Python that a worker is to run in. What is wrong with its contract is the worker's to say."""
+    """Return the Python of a worker. Errors of its contract are left to the worker."""
     try:
         return WorkerContract.read(contract).python or sys.executable
     except (InvalidContract, CorruptDocument, UnreadableDocument):

@@ -16,7 +16,7 @@ from hostcore.worker import randomness
 from hostcore.worker.checkpoints.trainer_state import STATE, TrainerCalls, returned_by
 from hostcore.worker.feed.feed import Feed
 from hostcore.worker.mistakes import Mistakes
-from hostcore.worker.progress import Progress
+from hostcore.worker.progress import TrainingProgress
 from hostcore.worker.ranks.nodes import Nodes
 from hostcore.worker.ranks.outcome import on_all, on_first
 from hostcore.worker.ranks.protocol import Ranks
@@ -26,7 +26,7 @@ from hostcore_hookspecs.context import StepContext
 
 @attrs.frozen(kw_only=True, eq=False)
 class CaptureSource:
-    """What a checkpoint captures: everything that keeps a state."""
+    """Everything that keeps a state, for a checkpoint to capture."""
 
     ranks: Ranks
     ctx: StepContext
@@ -36,7 +36,7 @@ class CaptureSource:
     #: Callback components that keep a state, by the label of their use.
     callbacks: Mapping[str, Component]
     feed: Feed
-    progress: Progress
+    progress: TrainingProgress
     requests: Requests
     nodes: Nodes
     #: Looks at what the trainer gives.
@@ -44,13 +44,13 @@ class CaptureSource:
 
     @property
     def commits(self) -> bool:
-        """Whether this is the rank that writes for all."""
+        """True on the rank that writes for all."""
         return self.ranks.rank == 0
 
 
 @attrs.frozen(kw_only=True)
-class _Part:
-    """What the first rank needs of each, in values that can be sent."""
+class _RankPart:
+    """One rank's part of a checkpoint for the first rank, in values that can be sent."""
 
     #: Of the rows that this rank has read.
     digest: int
@@ -69,7 +69,7 @@ class Captured:
     #: What ``save_checkpoint`` returned, and the states of the callbacks.
     info: dict[str, Any] | None
     callbacks: dict[str, Any]
-    part: _Part
+    part: _RankPart
 
 
 class Capture:
@@ -87,7 +87,7 @@ class Capture:
         """
         own: list[Captured] = []
 
-        def capture_own() -> _Part:
+        def capture_own() -> _RankPart:
             own.append(self._capture_part(folder, final=final))
             return own[0].part
 
@@ -120,14 +120,14 @@ class Capture:
         shards = self._shards.snapshot(encoded.sharded) if encoded.sharded else None
         info = source.trainer.save_own(source.state, folder, final, source.ctx)
         callbacks = {use: callback.instance.callback_state() for use, callback in source.callbacks.items()}
-        part = _Part(
+        part = _RankPart(
             digest=source.progress.stored_cursor()["digest"],
             sharded=tuple(encoded.sharded),
             random=randomness.capture(),
         )
         return Captured(snapshots=snapshots, shards=shards, info=info, callbacks=callbacks, part=part)
 
-    def _copy_host(self, captured: Captured, parts: Sequence[_Part]) -> None:
+    def _copy_host(self, captured: Captured, parts: Sequence[_RankPart]) -> None:
         """Copy what the host itself keeps, of all ranks."""
         source = self._source
         digest = sum(part.digest for part in parts) % 2**64

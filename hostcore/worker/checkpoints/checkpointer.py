@@ -1,8 +1,8 @@
-"""The worker's checkpoints: what goes into one, and how a run comes back from it.
+"""The worker's checkpoints: their contents, and the restoration of a run.
 
 A checkpoint is made in two halves. In the loop: everything is encoded and copied, and the trainer's own
 ``save_checkpoint`` writes its files. In a thread: hashing, writing, syncing, the commit, its event, and the removal of
-old ones. One write is in flight at a time; callbacks are told in the loop, after the step in which it ended.
+old ones. One write is in flight at a time; callbacks are called in the loop, after the step in which it ended.
 
 On several ranks all of them call the same methods of the trainer and of the callbacks, at the same step. The first one
 writes what they return, the random states of all, and commits; of tensors that are spread over the ranks, each one
@@ -57,7 +57,7 @@ class Emit(Protocol):
     """Appends an event to the rank's log."""
 
     def __call__(self, payload: events.Payload, *, step: int | None = None, epoch: int | None = None) -> None:
-        """Append an event; of the present step, unless it says another."""
+        """Append an event; of the present step, unless ``step`` is given."""
 
 
 @attrs.frozen(kw_only=True)
@@ -127,7 +127,7 @@ class Checkpointer:
     def save(self, *, final: bool) -> None:
         """Begin a checkpoint of the present state; returns as soon as training may go on.
 
-        One that cannot be written is a warning, and training goes on; the last one of a run must be written.
+        One that cannot be written is a warning, and training continues; the last one of a run must be written.
 
         :raises CheckpointError: When what the trainer gave cannot be stored; when the checkpoint cannot be begun or the
             one before could not be written, for instance because the disk is full, and it must be.
@@ -173,7 +173,7 @@ class Checkpointer:
         self._begun = None
 
     def finish(self) -> None:
-        """Wait for the write in flight, if there is one, and tell how it ended.
+        """Wait for the write in flight, if there is one, and report its end.
 
         :raises CheckpointError: When it could not be written, and must be.
         :raises Superseded: When a newer attempt runs.
@@ -210,7 +210,7 @@ class Checkpointer:
         self._abandoned = True
 
     def _outcome(self, written: _InFlight) -> tuple[Checkpoint, tuple[Checkpoint, ...]] | Any:
-        """The checkpoint that was written and all that there are, as the first rank tells the others."""
+        """Return the written checkpoint and all existing ones, as the first rank sends them to the others."""
         record = written.record.result()
         return (self._describe(record), self._existing()) if record is not None else None
 

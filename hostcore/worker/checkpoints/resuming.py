@@ -30,7 +30,7 @@ class ResumePoint:
 
 @attrs.frozen(kw_only=True)
 class ResumeSearch:
-    """What was found to go on from."""
+    """Result of the search for a checkpoint to resume or begin from."""
 
     #: None: the run starts at step 0.
     point: ResumePoint | None
@@ -107,7 +107,7 @@ def _refuse_foreign(folder: Path, run_id: str) -> None:
         try:
             host = _state(folder / record.folder_name, "host")
         except CheckpointError:
-            continue  # damaged: an older one tells
+            continue  # damaged: an older one has its run_id
         assert isinstance(host, Mapping)
         if host["run_id"] != run_id:
             raise CheckpointError(
@@ -144,7 +144,7 @@ def restore(source: "CaptureSource", search: ResumeSearch, *, emit: Callable[[ev
 def random_states(
     source: "CaptureSource", folder: Path, *, emit: Callable[[events.Payload], None]
 ) -> Callable[[], None]:
-    """What restores the random states of this rank, or makes new ones on another number of ranks.
+    """Return a function that restores the random states of this rank, or makes new ones on another number of ranks.
 
     :param folder: Of the checkpoint that was restored.
     """

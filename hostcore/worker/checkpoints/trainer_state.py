@@ -37,7 +37,7 @@ _INCOMPLETE: Final = "return everything that is needed to continue: model, optim
 
 
 class InvalidState(HostcoreError):
-    """What a trainer returned as its state is none."""
+    """The value that a trainer returned as its state is none."""
 
     code = "trainer.invalid_state"
 
@@ -78,7 +78,7 @@ class TrainerCalls:
         self._names = payload.keys()
 
     def encoded(self, state: Any) -> Encoded:
-        """What ``state_dict`` returns now, encoded; its tensors are still where the training has them.
+        """Call ``state_dict`` and encode its result; its tensors are still where the training has them.
 
         :param state: What ``configure`` returned.
         :raises InvalidState: When it is no dictionary.
@@ -121,7 +121,7 @@ class TrainerCalls:
     def load(self, state: Any, folder: Path, host: Mapping[str, Any], ctx: StepContext) -> None:
         """Give the trainer back what a checkpoint holds of it, and the scaler.
 
-        On several ranks, and where tensors were spread over some, ``state_dict`` first tells how they are spread now.
+        On several ranks, and where tensors were spread over ranks, ``state_dict`` first returns the present layout.
 
         :param host: What the host stored.
         """
@@ -140,7 +140,7 @@ class TrainerCalls:
 
 @contextmanager
 def returned_by(component: Component, method: str) -> Iterator[None]:
-    """While the state that a component's method has returned is encoded: say of what cannot be stored whose it is."""
+    """Add component and method to an error about a state that cannot be stored."""
     try:
         yield
     except UnstorableState as error:
@@ -152,7 +152,7 @@ def returned_by(component: Component, method: str) -> Iterator[None]:
 
 
 def _plain(info: object) -> dict[str, Any]:
-    """What ``save_checkpoint`` returned, as it will be read again."""
+    """Return the result of ``save_checkpoint`` as it will be read again."""
     if not isinstance(info, Mapping):
         raise InvalidState(f"save_checkpoint returned {type(info).__name__}, not a mapping", hint=_PLAIN)
     try:

@@ -110,7 +110,7 @@ class OrderLayout:
 
     @classmethod
     def stored(cls, identity: Mapping[str, Any], shard_rows: Sequence[int]) -> "OrderLayout":
-        """What a checkpoint stores: the identity of its feed, and the rows of its shards.
+        """Return the layout that a checkpoint stores: the identity of its feed, and the rows of its shards.
 
         :raises ValueError: For an order that this version does not know.
         """

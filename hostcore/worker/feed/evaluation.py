@@ -52,7 +52,7 @@ class EvaluationFeed:
 
     @property
     def first_row(self) -> int:
-        """Where this rank's rows begin, counted through all shards."""
+        """Number of this rank's first row, counted through all shards."""
         return self._range(self.rank).start
 
     def _range(self, rank: int) -> range:

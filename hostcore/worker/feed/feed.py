@@ -54,7 +54,7 @@ class Stream(Protocol):
 
 
 class Feed(Protocol):
-    """Where a run's batches come from."""
+    """Source of a run's batches."""
 
     @property
     def steps_per_epoch(self) -> int | None:
@@ -83,10 +83,10 @@ class Feed(Protocol):
         """
 
     def identity(self) -> Mapping[str, Any]:
-        """What a checkpoint must agree with: the data's fingerprint and the order's parameters. Plain JSON."""
+        """Return the identity that a checkpoint must have: the data's fingerprint and the order's parameters (JSON)."""
 
     def warnings(self) -> Sequence[str]:
-        """What is not good about the data's shape, each with the remedy."""
+        """Return warnings about the data's shape, each with the remedy."""
 
 
 @attrs.frozen(kw_only=True)
@@ -125,7 +125,7 @@ class DatasetFeed:
 
     @property
     def layout(self) -> OrderLayout:
-        """What the order of the rows follows from."""
+        """Parameters that determine the order of the rows."""
         return OrderLayout(
             shard_rows=self.shard_rows,
             seed=self.seed,

@@ -52,7 +52,7 @@ def permutation(size: int, *, seed: int, epoch: int, stream: int, lane: int = 0,
 
 
 def stable_argsort(words: npt.NDArray[np.uint64]) -> Indices:
-    """What ``numpy.argsort(words, kind="stable")`` gives, four times as fast where vector instructions can sort."""
+    """Return ``numpy.argsort(words, kind="stable")``, four times as fast where vector instructions can sort."""
     places = np.argsort(words)
     ordered = words[places]
     if (ordered[1:] == ordered[:-1]).any():  # only then do the ways to sort differ
@@ -67,13 +67,13 @@ def default_lanes(num_shards: int) -> int:
 
 @attrs.frozen(kw_only=True)
 class Share:
-    """What one of the ranks takes: every position p ≡ rank (mod world_size)."""
+    """Share of one rank: every position p ≡ rank (mod world_size)."""
 
     rank: int = 0
     world_size: int = 1
 
     def skip(self, position: int) -> int:
-        """How many positions from this one on belong to other ranks."""
+        """Return the number of positions from this one on that belong to other ranks."""
         return (self.rank - position) % self.world_size
 
     def lanes(self, lanes: int) -> range:
@@ -159,12 +159,12 @@ class ShuffledOrder:
         return window, position - window * self.lane_window * self.lanes
 
     def places(self, window: int, lane: int) -> Indices:
-        """How to order the rows of a window in one lane."""
+        """Return the order of a window's rows in one lane."""
         rows = self.window_rows(window)
         return permutation(rows, seed=self.seed, epoch=self.epoch, stream=_WINDOW, lane=lane, window=window)
 
     def gather(self, window: int, share: Share = EVERYTHING, offset: int = 0) -> Indices:
-        """How to order a share of a window, once the rows of the share's lanes lie behind each other.
+        """Return the order of a share of a window, once the rows of the share's lanes lie behind each other.
 
         :param offset: Of the first position, in the window.
         :return: Shape ``(L * window_rows - offset,)`` for everything.
@@ -178,11 +178,11 @@ class ShuffledOrder:
         return ordered[positions // self.lanes, positions % self.lanes // lanes.step]
 
     def lane(self, lane: int, from_row: int) -> list[RowRange]:
-        """What to read for a lane, from one of its rows on."""
+        """Return the ranges to read for a lane, from one of its rows on."""
         return self._ranges(lane * self.lane_rows + from_row, (lane + 1) * self.lane_rows)
 
     def left_over(self, from_row: int = 0) -> list[RowRange]:
-        """What to read for the rows behind the last lane position, from one of them on."""
+        """Return the ranges to read for the rows behind the last lane position, from one of them on."""
         return self._ranges(self.lane_rows * self.lanes + from_row, self.num_rows)
 
     def row_numbers(self, start: int, stop: int) -> Indices:
@@ -210,7 +210,7 @@ def _starts(rows: Indices) -> Indices:
 
 
 def in_file_order(shard_rows: Sequence[int], position: int) -> list[RowRange]:
-    """What to read for the unshuffled order, from a position on."""
+    """Return the ranges to read for the unshuffled order, from a position on."""
     ranges, start = [], 0
     for shard, rows in enumerate(shard_rows):
         skip = max(0, position - start)

@@ -25,15 +25,15 @@ _CLOSE_SECONDS: Final = 1.0
 
 
 class Readable(Protocol):
-    """What is handed over."""
+    """Block of data that is handed over."""
 
     @property
     def nbytes(self) -> int:
-        """What it takes in memory."""
+        """Its memory, in bytes."""
 
     @property
     def unit_bytes(self) -> int:
-        """What is read together with it takes in memory."""
+        """Memory of the unit that it is read with, in bytes."""
 
 
 BlockT = TypeVar("BlockT", bound=Readable)
@@ -110,7 +110,7 @@ class ReadAhead(Generic[BlockT]):
         self._thread.join(_CLOSE_SECONDS)
 
     def _read(self) -> None:
-        """What the thread does."""
+        """Main loop of the thread."""
         try:
             while self._await_room():
                 block = next(self._blocks, None)

@@ -88,7 +88,7 @@ def range_reader(
 
 
 def _measure_of(schema: pa.Schema) -> Callable[[pa.RecordBatch], int]:
-    """How to tell the memory of batches: by their rows, but for columns whose rows are not all of one size.
+    """Return a measure of batches' memory: by their rows, but for columns whose rows are not all of one size.
 
     ``RecordBatch.nbytes`` would take 2 µs a column.
     """

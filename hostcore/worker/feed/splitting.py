@@ -5,8 +5,8 @@ step for which memory runs out before is made again: each batch is cut into part
 prepared like a batch, and ``train_step`` gets all of them as it gets the batches of a job that accumulates. That is
 repeated until the step fits, or a part is one row. The size that was found holds for the rest of the run.
 
-All ranks take the same parts. In ``begin_update`` they tell each other whether memory was enough, before any of them
-begins a collective; a rank on which it was not tells so in its place, and all make the step again.
+All ranks take the same parts. In ``begin_update`` they exchange whether memory was enough, before any of them
+begins a collective; a rank whose memory ran out reports that in its place, and all make the step again.
 
 Where a step breaks off is left to chance, and so is what it has drawn from random generators. A step that is made again
 begins with generators seeded for it, so a run that is repeated or resumed does the same.
@@ -24,7 +24,7 @@ from hostcore.secrets.scrub import scrub
 from hostcore.worker import randomness
 from hostcore.worker.metrics import InvalidStepResult
 from hostcore.worker.modes import modules_in
-from hostcore.worker.progress import Progress
+from hostcore.worker.progress import TrainingProgress
 from hostcore.worker.ranks.outcome import DistributedError
 from hostcore.worker.ranks.protocol import Ranks
 from hostcore_builtin_plugins.callbacks.oom_hint import describe_memory, is_out_of_memory
@@ -35,7 +35,7 @@ Call = Callable[..., Any]
 
 
 class MissingUpdate(InvalidStepResult):
-    """A trainer that declares ``split_on_oom`` does not say when its update begins."""
+    """A trainer that declares ``split_on_oom`` does not call ``begin_update``."""
 
 
 class _MemoryElsewhere(Exception):
@@ -48,8 +48,8 @@ class _Parts(tuple[Any, ...]):
     __slots__ = ()
 
 
-class _Shortage(NamedTuple):
-    """What a rank says when memory ran out on it."""
+class _MemoryShortage(NamedTuple):
+    """Message of a rank whose memory ran out."""
 
     error: str
     memory: str
@@ -62,7 +62,9 @@ class Splitting:
     :param emit: Writes an event.
     """
 
-    def __init__(self, *, ranks: Ranks, progress: Progress, recorded: list[Any], emit: Callable[..., None]) -> None:
+    def __init__(
+        self, *, ranks: Ranks, progress: TrainingProgress, recorded: list[Any], emit: Callable[..., None]
+    ) -> None:
         self._ranks = ranks
         self._progress = progress
         self._recorded = recorded
@@ -128,8 +130,8 @@ class Splitting:
                 " and before anything else that it changes",
             )
 
-    def _shortage(self, error: Exception, ctx: StepContext) -> "tuple[int, _Shortage] | None":
-        """Which rank has had too little memory, if the step is to be made again. On several ranks a collective.
+    def _shortage(self, error: Exception, ctx: StepContext) -> "tuple[int, _MemoryShortage] | None":
+        """Return the rank whose memory ran out, if the step is to be made again. On several ranks a collective.
 
         :return: None: the error is to be raised.
         """
@@ -142,13 +144,13 @@ class Splitting:
                 error.add_note(f"the step was not made again with its batch in parts: {why}")
                 return None
             self._ranks.any(True)
-        own = None if is_elsewhere else _Shortage(_said(error), describe_memory(str(ctx.device)))
+        own = None if is_elsewhere else _MemoryShortage(_said(error), describe_memory(str(ctx.device)))
         rows = _most_rows(self._raw) if all(rows_of(one) for one, _ in self._raw) else 0
         told = self._ranks.gather((own, rows))
         first, said = next((rank, one) for rank, (one, _) in enumerate(told) if one is not None)
         problem = self._halve([rows for _, rows in told])
         if problem is None:
-            return first, _Shortage(*said)
+            return first, _MemoryShortage(*said)
         if is_elsewhere:
             raise DistributedError(f"rank {first}: {said[0]}") from None
         error.add_note(problem)
@@ -178,7 +180,7 @@ class Splitting:
 
         return _Parts(parts())
 
-    def _tell(self, rank: int, said: _Shortage) -> None:
+    def _tell(self, rank: int, said: _MemoryShortage) -> None:
         event = events.BatchSplit(
             rows=_most_rows(self._raw),
             micro_batch_rows=self._progress.micro_batch_rows,
@@ -190,7 +192,7 @@ class Splitting:
 
 
 def rows_of(raw_batch: Any) -> int:
-    """How many rows a batch has that can be cut; 0: it cannot be.
+    """Count the rows of a batch that can be cut; 0: it cannot be.
 
     That is a record batch, or a mapping of arrays, tensors or lists of one length.
     """
@@ -218,7 +220,7 @@ def _most_rows(raw: list[tuple[Any, int]]) -> int:
 
 
 def _flat(batch: Any, ctx: StepContext) -> Any:
-    """What ``train_step`` gets: all parts of all batches, side by side."""
+    """Return the argument of ``train_step``: all parts of all batches, side by side."""
     if batch.__class__ is _Parts:
         return tuple(batch)
     if ctx.job.accumulate > 1:

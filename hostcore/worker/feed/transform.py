@@ -26,7 +26,7 @@ class Transformer(Protocol):
     """Stands between the feed and the loop for a whole attempt."""
 
     def apply(self, batches: Iterator[Any], cursor: Cursor) -> Iterator[Any]:
-        """What ``transform_batch`` returns for each batch, in order.
+        """Yield the result of ``transform_batch`` for each batch, in order.
 
         It ends early, without an exception, when the run is to stop while it waits. An exception of the stream or of
         ``transform_batch`` is raised when the batch's turn comes, not before.

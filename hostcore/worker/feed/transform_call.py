@@ -46,7 +46,7 @@ def generator(seed: int, epoch: int, position: int) -> np.random.Generator:
 
 @attrs.frozen(kw_only=True)
 class Surroundings:
-    """What the context of ``transform_batch`` has of the run's own."""
+    """Fields of the run for the context of ``transform_batch``."""
 
     job: Job
     #: ``train``, ``validation`` or ``test``.
@@ -96,7 +96,7 @@ class TransformCall:
         )
 
     def __call__(self, raw_batch: Any, epoch: int, position: int, index: int) -> Any:
-        """What ``transform_batch`` returns for a batch.
+        """Return the result of ``transform_batch`` for a batch.
 
         :param position: Of its first row, in the order of the epoch.
         :param index: For ``ctx.batch_index``.
@@ -128,7 +128,7 @@ class TransformCall:
 
 @attrs.frozen(kw_only=True)
 class Assignment:
-    """What a process needs to know to make the call by itself."""
+    """Everything that a process needs to make the call by itself."""
 
     #: The trainer, and the callbacks that wrap ``transform_batch``.
     selected: tuple[Selected, ...]
@@ -139,7 +139,7 @@ class Assignment:
     def load(self, components: list[Component]) -> TransformCall:
         """Import the plugins and make components of them, as the worker does.
 
-        :param components: Takes the components, one after the other, so that a failure can be told from whom it is.
+        :param components: Takes the components, one after the other, so that a failure has its component.
         :raises PluginError: See :func:`load_component`.
         """
         for one in self.selected:  # the worker has checked them

@@ -45,7 +45,7 @@ class TransformFailed(HostcoreError):
         self.traceback = traceback
 
     def as_run_error(self, *, rank: int) -> RunError:
-        """Why the run failed."""
+        """Convert to the error of a failed run."""
         return RunError(
             type=self.type,
             message=self.message,
@@ -57,7 +57,7 @@ class TransformFailed(HostcoreError):
 
 
 @attrs.frozen(kw_only=True)
-class Failure:
+class TransformError:
     """An exception in words, made where it was raised: exceptions themselves may not travel."""
 
     #: What it is to be raised as.
@@ -72,7 +72,9 @@ class Failure:
     hint: str | None = None
 
     @classmethod
-    def of(cls, error: BaseException, components: Sequence[Component], selected: Sequence[Selected]) -> "Failure":
+    def of(
+        cls, error: BaseException, components: Sequence[Component], selected: Sequence[Selected]
+    ) -> "TransformError":
         """Describe an exception that is being handled.
 
         :param components: The components of this process, as far as they have been made.
@@ -92,7 +94,9 @@ class Failure:
         )
 
     @classmethod
-    def _of_ours(cls, error: HostcoreError, culprit: Component | None, selected: Sequence[Selected]) -> "Failure":
+    def _of_ours(
+        cls, error: HostcoreError, culprit: Component | None, selected: Sequence[Selected]
+    ) -> "TransformError":
         kind: Literal["data", "settings", "other"] = "other"
         pointer = error.pointer
         if isinstance(error, InvalidData):

@@ -27,7 +27,7 @@ from hostcore.interruption import is_by_signal, signal_name
 from hostcore.worker.feed import transform_process
 from hostcore.worker.feed.feed import Cursor
 from hostcore.worker.feed.transform_call import EVALUATION, Assignment
-from hostcore.worker.feed.transform_failure import ChildDied, Failure, UnsendableResult
+from hostcore.worker.feed.transform_failure import ChildDied, TransformError, UnsendableResult
 from hostcore.worker.feed.transport import ValueStream, decode, encode
 
 #: How often a wait for a result looks whether the run is to stop.
@@ -45,7 +45,7 @@ _END: Final = object()
 
 
 @attrs.frozen(eq=False)
-class _Task:
+class _TransformTask:
     """One batch on its way."""
 
     batch: Any
@@ -70,17 +70,17 @@ class TransformPool:
         self._first = first
         self._stopping = stopping
         self._limit = 2 * processes
-        self._tasks: SimpleQueue[_Task | None] = SimpleQueue()
-        self._children: Sequence[_Child] = ()
+        self._tasks: SimpleQueue[_TransformTask | None] = SimpleQueue()
+        self._children: Sequence[_PoolProcess] = ()
         try:
             for _ in range(processes):
-                self._children = [*self._children, _Child(assignment, self._tasks)]
+                self._children = [*self._children, _PoolProcess(assignment, self._tasks)]
         except BaseException:
             self.close()
             raise
 
     def apply(self, batches: Iterator[Any], cursor: Cursor) -> Iterator[Any]:
-        """What ``transform_batch`` returns for each batch; see :class:`hostcore.worker.feed.transform.Transformer`."""
+        """Yield the results of ``transform_batch``; see :class:`hostcore.worker.feed.transform.Transformer`."""
         positions, indices = count(cursor.rows + self._first, self._stride), count(cursor.rows // self._stride)
         ahead: deque[Future[Any]] = deque()
         try:
@@ -98,9 +98,9 @@ class TransformPool:
                 result.cancel()
 
     def _submit(self, batch: Any, epoch: int, position: int, index: int) -> "Future[Any]":
-        if isinstance(batch, _Broken):
+        if isinstance(batch, _UnreadableBatch):
             return batch.result
-        task = _Task(batch, epoch, position, index)
+        task = _TransformTask(batch, epoch, position, index)
         self._tasks.put(task)
         return task.result
 
@@ -127,7 +127,7 @@ class TransformPool:
 
 
 @attrs.frozen(eq=False)
-class _Broken:
+class _UnreadableBatch:
     """In place of the batch at which the stream failed: the batches before it come first."""
 
     result: "Future[Any]"
@@ -139,15 +139,15 @@ def _next(batches: Iterator[Any]) -> Any:
     except BaseException as error:
         if is_by_signal(error):
             raise
-        broken = _Broken(Future())
+        broken = _UnreadableBatch(Future())
         broken.result.set_exception(error)
         return broken
 
 
-class _Child:
+class _PoolProcess:
     """One process, and the thread that talks to it."""
 
-    def __init__(self, assignment: Assignment, tasks: "SimpleQueue[_Task | None]") -> None:
+    def __init__(self, assignment: Assignment, tasks: "SimpleQueue[_TransformTask | None]") -> None:
         ours, theirs = socket.socketpair()
         with theirs:
             self._process = _start(theirs)
@@ -180,17 +180,17 @@ class _Child:
             answer = self._line.receive()
         except (EOFError, OSError):
             raise self._died("before its first batch") from None
-        if isinstance(answer, Failure):
+        if isinstance(answer, TransformError):
             raise answer.as_error()
 
-    def _transform(self, task: _Task) -> Any:
+    def _transform(self, task: _TransformTask) -> Any:
         try:
             self._line.send((task.epoch, task.position, task.index, encode(task.batch)))
             answer = self._line.receive()
         except (EOFError, OSError):
             where = "an evaluation" if task.epoch == EVALUATION else f"epoch {task.epoch + 1}"
             raise self._died(f"on the batch from row {task.position:,} of {where} on") from None
-        if isinstance(answer, Failure):
+        if isinstance(answer, TransformError):
             raise answer.as_error()
         try:
             return decode(answer)
@@ -201,7 +201,7 @@ class _Child:
             ) from error
 
     def _died(self, when: str) -> ChildDied:
-        """What to say when the line has ended: the process has, or is about to."""
+        """Error for a process that has ended, or is about to."""
         try:
             code = self._process.wait(timeout=_CLOSE_SECONDS)
         except subprocess.TimeoutExpired:
@@ -233,7 +233,7 @@ class _Child:
 
 
 def _start(connection: socket.socket) -> "subprocess.Popen[bytes]":
-    # Inherited, so that no signal can end it before it has chosen not to hear it.
+    # Inherited, so that no signal can end it before it ignores them.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, transform_process.DEAF_TO)
     try:
         return subprocess.Popen(

@@ -1,6 +1,6 @@
 """A process of ``dataset.workers``: ``python -m hostcore.worker.feed.transform_process FD``, started by the worker.
 
-It hears over the inherited socket what to load, and then one batch after the other. It ends when the line does, and
+It receives over the inherited socket what to load, and then one batch after the other. It ends when the line does, and
 when the worker does, however that dies. A scheduler that ends a job signals all its processes; when these end is the
 worker's decision, so they take no notice. The worker starts them with those signals blocked.
 
@@ -75,7 +75,7 @@ def _end_with(descriptor: int) -> None:
 
 
 def _serve(line: "ValueStream") -> None:
-    from hostcore.worker.feed.transform_failure import Failure
+    from hostcore.worker.feed.transform_failure import TransformError
     from hostcore.worker.feed.transport import decode
 
     sys.path[:] = line.receive()
@@ -83,8 +83,8 @@ def _serve(line: "ValueStream") -> None:
     components: list[Any] = []
     try:
         transform = assignment.load(components)
-    except BaseException as error:  # noqa: BLE001 - also SystemExit: it is the plugin's, and the worker is to tell
-        line.send(Failure.of(error, components, assignment.selected))
+    except BaseException as error:  # noqa: BLE001 - also SystemExit: it is the plugin's, and the worker is to report it
+        line.send(TransformError.of(error, components, assignment.selected))
         return
     line.send(None)
     while True:
@@ -92,7 +92,7 @@ def _serve(line: "ValueStream") -> None:
         try:
             answer = _sendable(transform(decode(batch), epoch, position, index), transform.plugin)
         except BaseException as error:  # noqa: BLE001
-            answer = Failure.of(error, components, assignment.selected)
+            answer = TransformError.of(error, components, assignment.selected)
         line.send(answer)
 
 

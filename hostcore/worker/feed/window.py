@@ -1,4 +1,4 @@
-"""What a shuffle window takes in memory: measured on the first shard, and held to while it is read."""
+"""Memory of a shuffle window: measured on the first shard, and limited while it is read."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
@@ -19,7 +19,7 @@ _GROWTH: Final = 4
 
 @attrs.frozen(kw_only=True)
 class WindowLimit:
-    """What a window may take."""
+    """Memory limit of a window."""
 
     #: ``dataset.window_bytes``, to which windows are sized by the rows of the first shard.
     window_bytes: int
@@ -62,7 +62,7 @@ class WindowLimit:
 def measure_row(dataset: "Dataset", columns: Sequence[str] | None) -> int:
     """The bytes of a decoded row, by those of the first shard.
 
-    Measured, because the metadata of a Parquet file can say 195 KB for rows that decode to 400 MB.
+    Measured, because the metadata of a Parquet file can have 195 KB for rows that decode to 400 MB.
     """
     shards = dataset.shards()
     first = in_file_order([shard.num_rows for shard in shards], 0)[:1]

@@ -49,10 +49,10 @@ class CannotJoin(HostcoreError):
 
 
 def join(rank_info: RankInfo, device: torch.device, *, environment: Mapping[str, str] = os.environ) -> Ranks:
-    """Meet the other ranks, as torchrun's environment variables say. A collective; a single rank needs no group.
+    """Meet the other ranks by torchrun's environment variables. A collective; a single rank needs no group.
 
     :param device: The rank's own; becomes the current one if it is a GPU.
-    :param environment: Tells whether this rank has inherited the socket of the store.
+    :param environment: Has a variable if this rank has inherited the socket of the store.
     :raises CannotJoin: When this torch cannot connect such devices, or the others do not come.
     """
     if rank_info.world_size == 1:
@@ -75,7 +75,7 @@ def join(rank_info: RankInfo, device: torch.device, *, environment: Mapping[str,
 
 
 def _store(rank_info: RankInfo, environment: Mapping[str, str]) -> Any:
-    """Where the ranks find each other: served by this rank itself, or somewhere else, such as torchrun's agent."""
+    """Open the store where the ranks meet: served by this rank itself, or elsewhere, such as by torchrun's agent."""
     descriptor = environment.get(MASTER_FD_VARIABLE)
     if descriptor is None or rank_info.rank != 0:
         store, _, _ = next(iter(dist.rendezvous("env://", rank_info.rank, rank_info.world_size)))  # type: ignore[attr-defined]
@@ -119,7 +119,7 @@ class Group:
         self._gathering = GatheringThread(self._one_more_group(), self.world_size)
 
     def any(self, flag: bool) -> bool:
-        """Whether any of them says so."""
+        """Return whether the flag is set on any rank."""
         return bool(self.largest([flag])[0])
 
     def largest(self, values: Sequence[int]) -> list[int]:

@@ -1,4 +1,4 @@
-"""How the ranks agree: on requests to stop, and on whatever else one of them knows first.
+"""Agreement of the ranks: on requests to stop, and on everything else that one of them knows first.
 
 A signal, a supervisor's message or a callback's request reaches each rank at another moment. If a rank acted at once,
 the others would hang in their next collective. So a request is only noted, and takes effect at an
@@ -16,7 +16,7 @@ import attrs
 from hostcore.worker.ranks.one import NoMeeting
 from hostcore.worker.ranks.protocol import Meeting, News, Ranks
 from hostcore.worker.requests import Requests
-from hostcore.worker.stop import StopRequest, StopSwitch
+from hostcore.worker.stop import EndRequest, StopSwitch
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.run_state import RunState
 
@@ -35,11 +35,11 @@ class RanksDisagree(HostcoreError):
 
 
 @attrs.frozen(kw_only=True)
-class _Asked:
-    """What this rank has told the others, who may still have to tell it theirs."""
+class _OpenAgreement:
+    """Own part of an agreement that has begun."""
 
     #: Its requests to stop, and where it was.
-    own: list[StopRequest]
+    own: list[EndRequest]
     here: str
     #: How often the news of each kind had been acted upon.
     acted: list[int]
@@ -47,14 +47,14 @@ class _Asked:
 
 
 class AgreedStop(StopSwitch):
-    """The requests to stop that all ranks know of, and the meeting at which they learn of them.
+    """The requests to stop that all ranks know of, and the meeting at which they exchange them.
 
     As a switch it changes at agreements alone, on all ranks alike: the same requests in the same order. What several
     ranks ask for in the same words is one request.
 
     See also :class:`hostcore.worker.ranks.protocol.Meeting`.
 
-    :param local: Takes the requests that this rank hears.
+    :param local: Takes the requests that reach this rank.
     :param where: Where this rank is, in words: must be the same on all of them.
     """
 
@@ -72,18 +72,18 @@ class AgreedStop(StopSwitch):
         self._local = local
         self._ranks = ranks
         self._clock = clock
-        self._known: set[StopRequest] = set()
+        self._known: set[EndRequest] = set()
         self._since = clock()
         #: Since the last agreement, and from there to the next.
         self._beats, self._until = 0, 1
-        self._asked: _Asked | None = None
+        self._asked: _OpenAgreement | None = None
 
     def request(self, reason: str, requested_by: str, *, status: str = "succeeded") -> None:
-        """Ask the run to stop; heard at the next agreement."""
+        """Ask the run to stop; takes effect at the next agreement."""
         self._local.request(reason, requested_by, status=status)
 
     def beat(self) -> None:
-        """Agree, if it is time to; what this rank has to say then, it says a beat before."""
+        """Agree, if it is time to; this rank sends its part a beat before."""
         self._beats += 1
         if self._beats >= self._until:
             self._agree("a step or batch")
@@ -91,7 +91,7 @@ class AgreedStop(StopSwitch):
             self._asked = self._ask("a step or batch")
 
     def meet(self) -> None:
-        """Agree now, on whatever there is to say now."""
+        """Agree now, on everything known now."""
         if self._asked is not None:
             self._agree("a step or batch")
         self._agree("a meeting")
@@ -110,7 +110,7 @@ class AgreedStop(StopSwitch):
             waiting = self._agree("a backoff", waiting=clock() < end)
 
     def _agree(self, what: str, *, waiting: bool = False) -> bool:
-        """Hear one another.
+        """Complete an agreement.
 
         :param what: At what this rank is.
         :param waiting: Whether it wants to wait on.
@@ -125,22 +125,22 @@ class AgreedStop(StopSwitch):
             if is_known and news.acted == acted:
                 news.news_here, news.has_news = False, True
         if asked:
-            for request in (StopRequest(*one) for each in self._ranks.gather(told.own) for one in each):
+            for request in (EndRequest(*one) for each in self._ranks.gather(told.own) for one in each):
                 if request not in self._known:
                     self._known.add(request)
                     super().request(request.reason, request.requested_by, status=request.status)
         return bool(waits)
 
-    def _ask(self, what: str, *, waiting: bool = False) -> _Asked:
-        """Tell the others."""
+    def _ask(self, what: str, *, waiting: bool = False) -> _OpenAgreement:
+        """Begin an agreement: send this rank's part."""
         own, here = list(self._local.unheard()), f"{what} of {self._where()}"
         mark = zlib.crc32(here.encode())
         known = [one.news_here for one in self._news]
         answer = self._ranks.begin_largest([bool(own), -self._affordable_beats(), mark, -mark, waiting, *known])
-        return _Asked(own=own, here=here, acted=[one.acted for one in self._news], answer=answer)
+        return _OpenAgreement(own=own, here=here, acted=[one.acted for one in self._news], answer=answer)
 
     def _affordable_beats(self) -> int:
-        """How many beats this rank would have between two agreements."""
+        """Return the number of beats between two agreements that this rank can afford."""
         if not self._beats:
             return self._until
         seconds = (self._clock() - self._since) / self._beats
@@ -148,7 +148,7 @@ class AgreedStop(StopSwitch):
 
 
 def convene(switch: StopSwitch, ranks: Ranks, *, where: Callable[[], str]) -> tuple[StopSwitch, Meeting]:
-    """The requests to stop that the loop is to look at, and the meeting that they are heard at."""
+    """Return the requests to stop that the loop checks, and the meeting at which they are agreed."""
     if ranks.world_size == 1:
         return switch, NoMeeting()
     agreed = AgreedStop(switch, ranks, where=where)
@@ -156,7 +156,7 @@ def convene(switch: StopSwitch, ranks: Ranks, *, where: Callable[[], str]) -> tu
 
 
 def in_words(run_state: RunState, requests: Requests) -> str:
-    """Where a rank is, and what its components have asked for: the same on all ranks."""
+    """Describe the position of a rank, and the requests of its components: the same on all ranks."""
     asked = [f"{one.metric} {one.value} is the best" for one in requests.owed.best]
     if requests.owed.restore is not None:
         asked.append(f"go back to step {requests.owed.restore[0]}")

@@ -1,6 +1,6 @@
 """Files of a checkpoint where the ranks' machines do not share the folder that it lies in.
 
-A checkpoint lies on the machine of the first rank. Ranks that do not see it there (their contract says so) have a
+A checkpoint lies on the machine of the first rank. Ranks that do not see it there (by their contract) have a
 folder of the same name on their own machine::
 
     bring      before a restore: the first rank broadcasts the files, and one rank of each machine writes them
@@ -41,7 +41,7 @@ _PIECE_BYTES: Final = 8 << 20
 
 @attrs.frozen(kw_only=True, eq=False)
 class Nodes:
-    """Which ranks see the folder of checkpoints of the first one, and which have one of their own."""
+    """Ranks that see the first rank's folder of checkpoints, and ranks with a folder of their own."""
 
     rank: int = 0
     world_size: int = 1
@@ -154,7 +154,7 @@ class Nodes:
     def bring(self, folder: Path) -> Path:
         """Have a checkpoint on all machines; one that was brought before is gone. A collective.
 
-        :param folder: The first rank's, as it says.
+        :param folder: The first rank's path.
         :return: This rank's.
         :raises CheckpointError, DistributedError: When one rank could not read or write it.
         """
@@ -259,7 +259,7 @@ def _memory(piece: torch.Tensor) -> memoryview:
 
 
 def _identity(folder: Path) -> tuple[str, int, int]:
-    """Tells a folder from any other, of any machine."""
+    """Return the identity of a folder among those of all machines."""
     found = os.stat(folder)  # noqa: PTH116
     return socket.gethostname(), found.st_dev, found.st_ino
 

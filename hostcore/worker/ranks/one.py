@@ -1,4 +1,4 @@
-"""A run of one process: whatever it says is what all say."""
+"""A run of one process: its own answer is that of all ranks."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -21,7 +21,7 @@ class OneRank:
     for_writing: None = None
 
     def any(self, flag: bool) -> bool:
-        """What it says itself."""
+        """Return the flag itself."""
         return flag
 
     def largest(self, values: Sequence[int]) -> list[int]:
@@ -59,4 +59,4 @@ class NoMeeting:
         """Nothing: there is no other rank to meet."""
 
     def carry(self, *news: News) -> None:
-        """Nothing: there is no other rank to tell."""
+        """Do nothing: there is no other rank."""

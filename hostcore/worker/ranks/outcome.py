@@ -1,6 +1,6 @@
 """Doing something on all ranks, or on the first for all of them, such that none waits for one that could not.
 
-Only what the host itself may meet is told to the others: its own errors, and what a file system refuses with. A
+Only errors that the host itself may meet are sent to the others: its own, and those of a file system. A
 plugin's exception ends its rank, which the others notice, wherever they are in the plugin's code.
 """
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class DistributedError(HostcoreError):
-    """What this rank meets because of another one: its error, or its end. The other's own error says more."""
+    """Error on this rank because of another one: its error, or its end. The other's own error has the details."""
 
     code = "ranks.other"
     #: The number of the other's :class:`OSError`; None if it was none.
@@ -24,8 +24,8 @@ class DistributedError(HostcoreError):
 
 
 @attrs.frozen(kw_only=True)
-class _Failure:
-    """What went wrong on a rank, in plain values."""
+class _RankError:
+    """Error of a rank, in plain values."""
 
     message: str
     code: str | None
@@ -33,7 +33,7 @@ class _Failure:
     hint: str | None
 
     @classmethod
-    def of(cls, error: HostcoreError | OSError) -> "_Failure":
+    def of(cls, error: HostcoreError | OSError) -> "_RankError":
         if isinstance(error, OSError):
             return cls(message=str(error), code=None, errno=error.errno, hint=None)
         return cls(message=error.message, code=error.code, errno=None, hint=error.hint)
@@ -60,9 +60,9 @@ def on_all(ranks: Exchange, action: Callable[[], T]) -> list[T]:
         value = action()
     except (HostcoreError, OSError) as error:
         own = error
-    told = ranks.gather(value if own is None else _Failure.of(own))
+    told = ranks.gather(value if own is None else _RankError.of(own))
     for rank, each in enumerate(told):
-        if isinstance(each, _Failure):
+        if isinstance(each, _RankError):
             raise own if own is not None and rank == ranks.rank else each.as_error(rank)
     return told
 

@@ -1,4 +1,4 @@
-"""What the host needs of the ranks: a few collectives, and an agreement on when to stop.
+"""Interface of the ranks: a few collectives, and an agreement on when to stop.
 
 A collective is called by all ranks at the same place in the run, or the run hangs.
 """
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class Exchange(Protocol):
-    """Ranks that tell each other something."""
+    """Ranks that exchange values."""
 
     @property
     def rank(self) -> int:
@@ -21,7 +21,7 @@ class Exchange(Protocol):
 
     @property
     def world_size(self) -> int:
-        """How many there are."""
+        """Number of ranks."""
 
     def gather(self, value: Any) -> list[Any]:
         """The values of all ranks, by rank, on every rank. A collective.
@@ -52,7 +52,7 @@ class Ranks(Exchange, Protocol):
         """
 
     def any(self, flag: bool) -> bool:
-        """Whether any of them says so. A collective."""
+        """Return whether the flag is set on any rank. A collective."""
 
     def largest(self, values: Sequence[int]) -> list[int]:
         """At each place the largest of all ranks' values. A collective.
@@ -71,7 +71,7 @@ class Ranks(Exchange, Protocol):
 
 
 class News(Protocol):
-    """What one rank knows first, and all are to act upon after the same step."""
+    """Facts that one rank knows first, and all are to act upon after the same step."""
 
     #: Whether this rank knows. Set by any thread.
     news_here: bool
@@ -82,7 +82,7 @@ class News(Protocol):
 
 
 class Meeting(Protocol):
-    """How the ranks agree on requests to stop, which each of them may hear at another time."""
+    """Agreement of the ranks on requests to stop, which reach each of them at another time."""
 
     def beat(self) -> None:
         """To be called by all ranks after the same step or batch of an evaluation. Now and then a collective."""

@@ -1,4 +1,4 @@
-"""Which of the ranks a process is."""
+"""Place of a process among the ranks."""
 
 from collections.abc import Mapping
 
@@ -7,7 +7,7 @@ import attrs
 
 @attrs.frozen(kw_only=True)
 class RankInfo:
-    """Which of the ranks this process is, as torchrun's variables say."""
+    """Place of this process among the ranks, by torchrun's variables."""
 
     rank: int = 0
     local_rank: int = 0

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from hostcore.worker.feed.splitting import Splitting
-from hostcore.worker.progress import Progress
+from hostcore.worker.progress import TrainingProgress
 from hostcore.worker.ranks.outcome import DistributedError
 from hostcore_hookspecs import Job, StepContext
 
@@ -49,7 +49,7 @@ class Rank:
 
     def __init__(self, fits: int, ranks: Any = None) -> None:
         self.fits = fits
-        self.progress = Progress(10, 100)
+        self.progress = TrainingProgress(10, 100)
         self.seen: list[Any] = []
         self._ctx = StepContext(job=Job(), device=torch.device("cpu"), run_state=self.progress.state)
         self._splitting = Splitting(

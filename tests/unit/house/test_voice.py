@@ -12,15 +12,32 @@ from tests.checkout import EXTENSIONS, ROOT
 
 #: Folders of the checkout, each with all modules below it. A room is added when it is done.
 ROOMS = (
-    "extensions/engines/hostcore_engines",
-    "extensions/service/hostcore_service",
-    "extensions/sweeps/hostcore_sweeps",
+    *(
+        f"extensions/{name}/hostcore_{name}"
+        for name in (
+            "chaos",
+            "engines",
+            "environments",
+            "inspect",
+            "lightning",
+            "service",
+            "sources",
+            "sweeps",
+            "trackers",
+            "transformers",
+        )
+    ),
+    "hookspecs/hostcore_hookspecs",
+    "hostcore/checkpoints",
     "hostcore/cli",
     "hostcore/events",
     "hostcore/job",
     "hostcore/plugins",
     "hostcore/runs",
     "hostcore/secrets",
+    "hostcore/supervisor/workers",
+    "hostcore/verification",
+    "hostcore/worker",
     "toolkit/hostcore_toolkit",
 )
 #: Folders of the product: a class of a room is called like no other class in them.
@@ -36,7 +53,9 @@ NAMES_OF_PLUGINS = frozenset({"Settings", "Hyperparams"})
 #: Names of schemas in the OpenAPI document, which clients know; elsewhere they have a class of another purpose.
 SCHEMAS = frozenset({"CancelRequest", "Job", "Plan", "PluginUse", "Sweep", "Trial"})
 #: Names that have a second meaning yet, in a room that is not done.
-SHARED = frozenset({"Broken", "Entry", "History", "Kind", "Launcher"})
+SHARED = frozenset(
+    {"Cursor", "Difference", "Entry", "Finding", "Kind", "Launcher", "Outages", "Recording", "RowReader"}
+)
 QUESTION = re.compile(r"(What|Whether|How|Where|Who|Whose|Why|When)\b")
 
 Trees = Mapping[Path, ast.Module]

@@ -11,7 +11,7 @@ from hostcore.events.writer import RankLog
 from hostcore.runs.attempts import newest_attempt
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.result import RunResult
-from hostcore.verification.checks import Check
+from hostcore.verification.checks import RunCheck
 from hostcore.verification.log_checks import check_log
 from hostcore.verification.log_record import LogRecord
 from hostcore_hookspecs.events import (
@@ -36,7 +36,7 @@ def tell(directory: RunDirectory, attempt: int, *events: tuple[int | None, Paylo
     log.close()
 
 
-def found(directory: RunDirectory, *, running: bool = False) -> dict[str, Check]:
+def found(directory: RunDirectory, *, running: bool = False) -> dict[str, RunCheck]:
     result, log = RunResult.read(directory.result), LogRecord.read(directory.events)
     newest = newest_attempt(directory.attempts)
     return {check.id: check for check in check_log(directory, log, result, newest_attempt=newest, running=running)}
@@ -112,7 +112,7 @@ class TestTheEventsOfARank:
         content = run.directory.rank_events(1, 0).read_bytes()
         return [0, content.index(b"\n") + 1, content.index(b"\n", content.index(b"\n") + 1) + 1]
 
-    def merge(self, run, *offsets: int, end: bool = True) -> Check:
+    def merge(self, run, *offsets: int, end: bool = True) -> RunCheck:
         log = EventLog(run.directory.events, run_id="a", attempt=1)
         for step, offset in enumerate(offsets, start=1):
             log.append(Entry(payload=MEASURED, step=step, epoch=0, src=(0, 1, offset)))

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from hostcore.verification.checks import Check
+from hostcore.verification.checks import RunCheck
 from hostcore.verification.due_checks import Due
 
 CADENCE = {"validate_every": 4, "sample_every": 8, "samples": 2, "test": True}
@@ -38,7 +38,7 @@ def attempt(
     return events
 
 
-def checked(*attempts: list[dict[str, Any]], left: Sequence[str] = ()) -> Check:
+def checked(*attempts: list[dict[str, Any]], left: Sequence[str] = ()) -> RunCheck:
     due = Due()
     for events in attempts:
         for event in events:

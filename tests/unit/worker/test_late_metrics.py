@@ -9,17 +9,17 @@ import pytest
 
 from hostcore.worker import progress as progress_module
 from hostcore.worker.metrics import History, remember
-from hostcore.worker.progress import Progress
+from hostcore.worker.progress import TrainingProgress
 
 
-def advanced(steps: int = 4) -> Progress:
-    progress = Progress(several_ranks=True)
+def advanced(steps: int = 4) -> TrainingProgress:
+    progress = TrainingProgress(several_ranks=True)
     for _ in range(steps):
         progress.advance()
     return progress
 
 
-def coming(progress: Progress, value: float) -> None:
+def coming(progress: TrainingProgress, value: float) -> None:
     """Metrics of the present step, which come when they are waited for."""
     future: Future[dict[str, float]] = Future()
     progress.expect(future)

@@ -14,7 +14,7 @@ from hostcore.worker.feed.order import Share
 from hostcore.worker.feed.stream import MockStream
 from hostcore.worker.loop import train
 from hostcore.worker.metrics import Meter
-from hostcore.worker.progress import Progress
+from hostcore.worker.progress import TrainingProgress
 from hostcore.worker.ranks.one import NoMeeting, OneRank
 from hostcore.worker.requests import Requests
 from hostcore.worker.stop import StopSwitch
@@ -37,7 +37,7 @@ class Unsaved:
 
     has_news = False
 
-    def __init__(self, progress: Progress) -> None:
+    def __init__(self, progress: TrainingProgress) -> None:
         self._progress = progress
         self.saved: list[int] = []
 
@@ -97,7 +97,7 @@ def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tu
         metric_every: int = 0,
         checkpoint_seconds: float = 0.0,
     ) -> tuple[list[dict], Unsaved, list[int]]:
-        clock, progress = Clock(), Progress()
+        clock, progress = Clock(), TrainingProgress()
         saver, announced = Unsaved(progress), list[int]()
         control = StepControl(backoff_seconds=backoff) if backoff else None
         stop = StopSwitch()

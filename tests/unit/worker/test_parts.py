@@ -14,13 +14,13 @@ from hostcore.worker.devices import (
     name_of_device,
 )
 from hostcore.worker.metrics import HISTORY_POINTS
-from hostcore.worker.progress import Progress
+from hostcore.worker.progress import TrainingProgress
 from hostcore_hookspecs.run_state import MetricPoint
 
 
 class TestProgress:
     def test_keeps_the_newest_of_the_history(self) -> None:
-        progress = Progress()
+        progress = TrainingProgress()
         for step in range(HISTORY_POINTS + 5):
             progress.advance()
             progress.remember({"train/loss": float(step)})

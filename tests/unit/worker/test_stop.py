@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from hostcore.worker.stop import StopRequest, StopSwitch, noted_by
+from hostcore.worker.stop import EndRequest, StopSwitch, noted_by
 
 
 def test_the_first_request_counts_and_all_are_heard_once() -> None:
@@ -17,7 +17,7 @@ def test_the_first_request_counts_and_all_are_heard_once() -> None:
     stop.request("enough", "callback:early-stopping")
     stop.request("now", "user", status="cancelled")
     assert stop.requested
-    assert stop.first == StopRequest("succeeded", "enough", "callback:early-stopping")
+    assert stop.first == EndRequest("succeeded", "enough", "callback:early-stopping")
     assert [request.reason for request in stop.unheard()] == ["enough", "now"]
     assert list(stop.unheard()) == []
 
@@ -25,12 +25,12 @@ def test_the_first_request_counts_and_all_are_heard_once() -> None:
 @pytest.mark.parametrize(
     ("number", "expected"),
     [
-        (signal.SIGINT, StopRequest("cancelled", "interrupted by the user", "user")),
-        (signal.SIGTERM, StopRequest("preempted", "received SIGTERM", "signal:SIGTERM")),
-        (signal.SIGUSR1, StopRequest("preempted", "received SIGUSR1", "signal:SIGUSR1")),
+        (signal.SIGINT, EndRequest("cancelled", "interrupted by the user", "user")),
+        (signal.SIGTERM, EndRequest("preempted", "received SIGTERM", "signal:SIGTERM")),
+        (signal.SIGUSR1, EndRequest("preempted", "received SIGUSR1", "signal:SIGUSR1")),
     ],
 )
-def test_a_signal_is_a_request(number: signal.Signals, expected: StopRequest) -> None:
+def test_a_signal_is_a_request(number: signal.Signals, expected: EndRequest) -> None:
     stop = StopSwitch()
     with noted_by(stop):
         os.kill(os.getpid(), number)
@@ -72,7 +72,7 @@ def test_a_signal_is_noted_while_native_code_keeps_python_from_running_handlers(
         other.start()
         native.pthread_mutex_lock(mutex)  # waits for the other thread, and no signal interrupts it
         other.join()
-    assert noted == [StopRequest("preempted", "received SIGTERM", "signal:SIGTERM")]
+    assert noted == [EndRequest("preempted", "received SIGTERM", "signal:SIGTERM")]
     assert [request.reason for request in stop.unheard()] == ["received SIGTERM"]
 
 

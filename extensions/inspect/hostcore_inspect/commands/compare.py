@@ -195,7 +195,7 @@ def _sides(directories: "Sequence[RunDirectory]") -> list[_Side]:
                 hint="name different runs",
             )
     ids = [one.run_id for one in directories]
-    # Runs of one name lie in different folders, and their paths tell them apart.
+    # Runs of one name lie in different folders, and are named by their paths.
     return [_side(one, by_name=ids.count(one.run_id) == 1) for one in directories]
 
 

@@ -26,7 +26,7 @@ from hostcore.cli.output import echo, json_option, print_json, reports_errors
 def report_command(run: str, *, output: Path | None, force: bool, show: bool, runs: Path, as_json: bool) -> None:
     """Write a report of RUN: one HTML file with its curves, events, checkpoints, samples, plugins, and its failure.
 
-    The file needs nothing else, so it can be sent to others or kept. Works while the run goes on, too. An older
+    The file needs nothing else, so it can be sent to others or kept. Works while the run is active, too. An older
     report of the same name is replaced.
 
     RUN is a run id, the beginning of one, or a run directory. An unknown run exits 2.

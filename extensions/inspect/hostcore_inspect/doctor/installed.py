@@ -79,7 +79,7 @@ def plugins_finding(found: Discovered) -> Finding:
         name="plugins",
         status="failed" if missing else "warning" if problems else "ok",
         finding=_several(problems) or (f"{_BUILTIN} is missing" if missing else counts),
-        hint="`hostcore plugins` tells all of it; only jobs that use them are concerned"
+        hint="`hostcore plugins` shows all of it; only jobs that use them are concerned"
         if problems and not missing
         else install_command()
         if missing

@@ -18,12 +18,12 @@ _GRACE_SECONDS: Final = 3.0
 _DEVICES: Final = {"gloo": "cpu", "nccl": "cuda"}
 _HINTS: Final = {
     "gloo": "processes must reach one another over the loopback device; unset GLOO_SOCKET_IFNAME if it is set",
-    "nccl": "NCCL_DEBUG=INFO tells more; try NCCL_P2P_DISABLE=1, and a larger /dev/shm",
+    "nccl": "NCCL_DEBUG=INFO gives details; try NCCL_P2P_DISABLE=1, and a larger /dev/shm",
 }
 
 
 @attrs.frozen
-class Ranks:
+class RankProbes:
     """Processes that have been started, and have an answer each."""
 
     backend: str
@@ -42,7 +42,7 @@ class Ranks:
 
 
 @contextmanager
-def adding_up(backend: str, world_size: int) -> Iterator[Ranks]:
+def adding_up(backend: str, world_size: int) -> Iterator[RankProbes]:
     """Start ranks that add up a vector; end them at the end.
 
     :param backend: ``gloo``, on the CPU; ``nccl``, on the first GPUs, one rank each.
@@ -61,7 +61,7 @@ def adding_up(backend: str, world_size: int) -> Iterator[Ranks]:
             )
             for rank in range(world_size)
         ]
-        yield Ranks(backend, tuple(probes))
+        yield RankProbes(backend, tuple(probes))
 
 
 def sums_finding(backend: str, answers: list[Answer]) -> Finding:

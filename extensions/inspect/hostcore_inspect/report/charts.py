@@ -45,7 +45,7 @@ class Charts:
 
     @property
     def data(self) -> dict[str, Any]:
-        """What the script of the page draws, as plain JSON."""
+        """Data for the script of the page, as plain JSON."""
         return {
             "last_step": self.marks.last_step,
             "checkpoints": _differences(self.marks.checkpoints),

@@ -13,8 +13,8 @@ Point = tuple[int, float | None]
 
 
 @attrs.define
-class _Stretch:
-    """What was measured in a stretch of consecutive steps."""
+class _StepRange:
+    """Measurements in a stretch of consecutive steps."""
 
     index: int
     #: Finite values, and their sum.
@@ -28,7 +28,7 @@ class _Stretch:
     nonfinite: int
     nonfinite_step: int
 
-    def take_in(self, other: "_Stretch") -> None:
+    def take_in(self, other: "_StepRange") -> None:
         """Become the stretch that reaches to the end of a later one."""
         if other.count:
             if not self.count or other.low < self.low:
@@ -62,7 +62,7 @@ class Curve:
     def __init__(self, *, most_points: int = MOST_POINTS) -> None:
         self._most = max(1, most_points // 2)
         self._width = 1
-        self._stretches: list[_Stretch] = []
+        self._stretches: list[_StepRange] = []
         self._attempt = 0
         #: What was measured last, and at which step; None before the first.
         self.last: Point | None = None
@@ -82,7 +82,7 @@ class Curve:
         self.last = (step, value)
         index, stretches = step // self._width, self._stretches
         if value is None:
-            new = _Stretch(index, 0, 0.0, 0, 0.0, 0, 0.0, 1, step)
+            new = _StepRange(index, 0, 0.0, 0, 0.0, 0, 0.0, 1, step)
         else:
             if stretches and (stretch := stretches[-1]).index == index and stretch.count:
                 stretch.count += 1
@@ -92,7 +92,7 @@ class Curve:
                 if value > stretch.high:
                     stretch.high_step, stretch.high = step, value
                 return
-            new = _Stretch(index, 1, value, step, value, step, value, 0, 0)
+            new = _StepRange(index, 1, value, step, value, step, value, 0, 0)
         if stretches and stretches[-1].index == index:
             stretches[-1].take_in(new)
         else:
@@ -105,7 +105,7 @@ class Curve:
         self._most = max(1, most_points // 2)
         while len(self._stretches) > self._most:
             self._width *= 2
-            merged: list[_Stretch] = []
+            merged: list[_StepRange] = []
             for stretch in self._stretches:
                 stretch.index //= 2
                 if merged and merged[-1].index == stretch.index:
@@ -123,9 +123,9 @@ class Curve:
         across = self._stretches.pop()
         kept = [(at, value) for at, value in across.points() if at <= step]
         for at, value in kept:
-            one = _Stretch(across.index, 0, 0.0, 0, 0.0, 0, 0.0, 1, at)
+            one = _StepRange(across.index, 0, 0.0, 0, 0.0, 0, 0.0, 1, at)
             if value is not None:
-                one = _Stretch(across.index, 1, value, at, value, at, value, 0, 0)
+                one = _StepRange(across.index, 1, value, at, value, at, value, 0, 0)
             if self._stretches and self._stretches[-1].index == across.index:
                 self._stretches[-1].take_in(one)
             else:
@@ -149,7 +149,7 @@ class Curve:
 
     @property
     def nonfinite_steps(self) -> list[int]:
-        """Where values were not finite: the first step of each stretch that had some."""
+        """First step of each stretch with values that were not finite."""
         return [stretch.nonfinite_step for stretch in self._stretches if stretch.nonfinite]
 
     @property

@@ -28,9 +28,9 @@ from hostcore.events.times import moment
 from hostcore_builtin_plugins.progress import format_bytes, format_devices
 from hostcore_hookspecs.errors import HostcoreError
 
-#: By this a report is told from any other file.
+#: Generator of the document, which distinguishes a report from other files.
 GENERATOR: Final = "hostcore report"
-#: So far into a file, a report has said that it is one.
+#: Size of the head of a report, in bytes, which contains the generator.
 _HEAD_BYTES: Final = 2_000
 _HERE: Final = "hostcore_inspect.report"
 #: Control characters, which HTML does not allow, and marks that let a text read otherwise than it is written.
@@ -167,7 +167,7 @@ def _templates(package: str) -> Environment:
 
 
 def _iso(time_ms: int) -> str | None:
-    """A moment for programs, in UTC; None if no clock says so."""
+    """Format a moment for programs, in UTC; None if it is out of range."""
     try:
         return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds")
     except (OverflowError, ValueError, OSError):

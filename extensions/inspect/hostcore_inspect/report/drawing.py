@@ -42,7 +42,7 @@ class DrawnCurve:
 
 @attrs.frozen(kw_only=True)
 class PlotMarks:
-    """What is marked in every plot."""
+    """Marks in every plot."""
 
     #: The last step of the axis.
     last_step: int
@@ -69,7 +69,7 @@ class Path:
 
     look: str
     d: str
-    #: What pointing at it tells; None: nothing.
+    #: Tooltip; None: no tooltip.
     title: str | None = None
 
 
@@ -103,7 +103,7 @@ class Scale:
         return cls(low, high)
 
     def fraction(self, value: float) -> float:
-        """Where a value lies, 0 to 1."""
+        """Return the position of a value, 0 to 1."""
         # In halves, so that the distance of the largest numbers there are does not overflow.
         span = self.high / 2 - self.low / 2
         return (value / 2 - self.low / 2) / span if span else 0.5
@@ -120,7 +120,7 @@ class Scale:
 
 
 def label(value: float, ticks: Sequence[float]) -> str:
-    """A tick in as many digits as tell it from its neighbours."""
+    """Format a tick with as many digits as distinguish it from its neighbours."""
     distance = abs(ticks[1] - ticks[0]) if len(ticks) > 1 else abs(value)
     largest = max(abs(tick) for tick in ticks)
     if not distance or not largest or not math.isfinite(distance):
@@ -201,7 +201,7 @@ def _attempt_labels(frame: _Frame, begun: Sequence[tuple[int, int]]) -> Iterator
 
 
 def is_rough(curve: Curve) -> bool:
-    """Whether a curve goes up and down so much that its average tells more. That of a smooth one would only lag."""
+    """Return whether a curve oscillates so much that its average shows more. That of a smooth one would only lag."""
     values = [value for _, value in _trend_of(curve)]
     if len(values) < _ROUGH_POINTS:
         return False
@@ -210,7 +210,7 @@ def is_rough(curve: Curve) -> bool:
 
 
 def _trend_of(curve: Curve) -> list[tuple[int, float]]:
-    """What a moving average is taken of: the means of a long curve, or every value."""
+    """Return the points of a moving average: the means of a long curve, or every value."""
     return curve.means or [(step, value) for step, value in curve.points if value is not None]
 
 

@@ -1,6 +1,6 @@
 """The page that ``hostcore report`` writes: a run in one HTML file that needs nothing else.
 
-``templates/`` says how it is written; what each of its sections shows is gathered here.
+``templates/`` has its layout; the contents of its sections are gathered here.
 """
 
 import os
@@ -54,8 +54,8 @@ class _Newest(Generic[T]):
 
 
 @attrs.frozen(kw_only=True)
-class _Failure:
-    """Why a run failed or is lost, and what was printed last."""
+class _FailureSection:
+    """Failure or loss of a run, with the last output."""
 
     error: RunError | None
     lost: str | None
@@ -67,7 +67,7 @@ class _Failure:
 
 
 @attrs.frozen(kw_only=True)
-class _Checkpoint:
+class _CheckpointRow:
     """A checkpoint that was saved or lies in the folder of checkpoints."""
 
     saved: SavedCheckpoint
@@ -77,7 +77,7 @@ class _Checkpoint:
 
     @property
     def what_for(self) -> str:
-        """Why it is worth keeping; may be empty."""
+        """Reasons to keep the checkpoint; may be empty."""
         words = ["final"] * self.saved.final
         words += [f"best {name} ({figure(value)})" for name, value in self.saved.best.items()]
         words += ["best"] * (self.is_best and not self.saved.best)
@@ -102,8 +102,8 @@ def write_page(run_status: RunStatus, record: RunRecord, recording: Recording, *
     """The report of a run: an HTML document that needs no other file and no network.
 
     :param record: The run's.
-    :param recording: What its event log says.
-    :param name: What the run is called on the command line.
+    :param recording: Contents of its event log.
+    :param name: The run's name on the command line.
     :param now: When it is written, in milliseconds since 1970.
     """
     return render(
@@ -172,14 +172,14 @@ def _newest(items: Sequence[T], most: int) -> _Newest[T]:
     return _Newest(items[-most:], max(0, len(items) - most))
 
 
-def _failure(run_status: RunStatus) -> _Failure | None:
+def _failure(run_status: RunStatus) -> _FailureSection | None:
     """None for a run that neither failed nor is lost."""
     error = run_status.error
     if error is None and run_status.lost is None:
         return None
     rank = (error.rank if error else None) or 0
     output, left_out = _end_of(_directory_of(run_status).rank_output(run_status.summary.attempt, rank))
-    return _Failure(error=error, lost=run_status.lost, rank=rank, output=output, output_left_out=left_out)
+    return _FailureSection(error=error, lost=run_status.lost, rank=rank, output=output, output_left_out=left_out)
 
 
 def _end_of(path: Path) -> tuple[str, int]:
@@ -204,7 +204,7 @@ def _events(recording: Recording, kinds: Sequence[str]) -> _Events:
     )
 
 
-def _checkpoints(run_status: RunStatus, recording: Recording) -> _Newest[_Checkpoint]:
+def _checkpoints(run_status: RunStatus, recording: Recording) -> _Newest[_CheckpointRow]:
     """The checkpoints that are there, and the newest of those that were saved; the newest first."""
     kept = {one.step: one for one in run_status.checkpoints}
     steps = sorted({*recording.saved, *kept})
@@ -215,15 +215,15 @@ def _checkpoints(run_status: RunStatus, recording: Recording) -> _Newest[_Checkp
         if step in wanted:
             saved = _saved(recording.saved.get(step), kept.get(step))
             is_best = best is not None and best["step"] == step
-            rows.append(_Checkpoint(saved=saved, is_kept=step in kept, is_best=is_best))
+            rows.append(_CheckpointRow(saved=saved, is_kept=step in kept, is_best=is_best))
     return _Newest(rows, len(steps) - len(rows))
 
 
 def _saved(told: SavedCheckpoint | None, there: CommittedCheckpoint | None) -> SavedCheckpoint:
     """A checkpoint by its commit record, or by the log where there is no record any more.
 
-    :param told: What the log says of it.
-    :param there: What lies in the folder of checkpoints. One of the two is given.
+    :param told: The checkpoint in the log.
+    :param there: The checkpoint in the folder of checkpoints. One of the two is given.
     """
     if there is None:
         assert told is not None

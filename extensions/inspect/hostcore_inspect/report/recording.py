@@ -1,4 +1,4 @@
-"""What the event log of a run says, read once from end to end, in bounded memory."""
+"""Contents of a run's event log, read once from end to end, in bounded memory."""
 
 import math
 from collections import deque
@@ -20,7 +20,7 @@ _MOST_CURVES: Final = 2_000
 #: Of each kind of event, so many of the first and of the newest are kept.
 _FIRST: Final = 50
 _NEWEST: Final = 200
-#: What people choose among, by the kinds of events; what moves the run on alone is counted, not told.
+#: Filters of the event table, by the kinds of events; routine progress is counted, not listed.
 _TOLD: Final[Mapping[Kind | None, str]] = {
     Kind.WARNING: "warnings",
     Kind.BEGIN: "life",
@@ -55,7 +55,7 @@ class EventRow:
     """An event as people read it."""
 
     seq: int
-    #: As in :attr:`Recording.told`.
+    #: As in :data:`_TOLD`.
     kind: str
     name: str
     time_ms: int
@@ -82,7 +82,7 @@ class EventRow:
         )
 
 
-class Excerpt:
+class EventExcerpt:
     """The first lines of something and the newest ones."""
 
     def __init__(self) -> None:
@@ -102,12 +102,12 @@ class Excerpt:
 
     @property
     def left_out(self) -> int:
-        """How many lines between the first and the newest ones are missing."""
+        """Number of lines missing between the first and the newest ones."""
         return self._count - len(self.lines)
 
 
 class Recording:
-    """What an event log says. Lines that are no events are counted and passed over."""
+    """Contents of an event log. Lines that are no events are counted and skipped."""
 
     def __init__(self) -> None:
         #: Events by name.
@@ -125,7 +125,7 @@ class Recording:
         #: Finished steps when each attempt began to train.
         self.begun_at: dict[int, int] = {}
         #: Lines worth telling, by kind: ``warnings``, ``life``, ``files``, ``other``.
-        self.told: dict[str, Excerpt] = {kind: Excerpt() for kind in ("warnings", "life", "files", "other")}
+        self.told: dict[str, EventExcerpt] = {kind: EventExcerpt() for kind in ("warnings", "life", "files", "other")}
 
     @classmethod
     def read(cls, path: Path) -> "Recording":

@@ -28,7 +28,7 @@ _WEBP: Final = (b"RIFF", b"WEBP")
 
 @attrs.frozen(kw_only=True)
 class SampleFile:
-    """A file of a sample: a picture, a text, or a note that says why it is neither."""
+    """A file of a sample: a picture, a text, or a note with the reason that it is neither."""
 
     name: str
     #: A ``data:`` URI.
@@ -98,7 +98,7 @@ def _samples(folder: Path) -> Iterator[Path]:
 
 
 def _is_plain(path: Path) -> bool:
-    """Whether it is no part of something unfinished, and leads nowhere else."""
+    """Return whether a path is no part of something unfinished, and leads nowhere else."""
     return not path.name.startswith(".") and not path.is_symlink()
 
 

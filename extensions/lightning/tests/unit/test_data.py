@@ -60,7 +60,7 @@ def test_a_batch_is_that_of_the_loader() -> None:
 
 
 def test_more_rows_than_the_dataset_has() -> None:
-    with pytest.raises(InvalidData, match=r"/dataset/rows says .* Data.train_dataloader has: 160"):
+    with pytest.raises(InvalidData, match=r"/dataset/rows is larger .* Data.train_dataloader has: 160"):
         Loaders(named(), seed=0).batch([160], "train")
 
 
@@ -226,7 +226,7 @@ def test_other_arguments_do_not_wait(tmp_path: Path) -> None:
         ("NoLoader", "NoLoader has no train_dataloader", "LightningDataModule"),
         ("Streamed", "Streamed.train_dataloader returns a loader of an IterableDataset (Rows)", "__getitem__"),
         ("Unsteady", "a loader whose Order gives other rows each time", "generator"),
-        ("TooShort", "a loader whose Order gives 4 rows, and says that it gives 9 of the 160", "__len__"),
+        ("TooShort", "a loader whose Order gives 4 rows, and has a length of 9 of the 160", "__len__"),
         ("OwnBatches", "a loader with Batches", "batch_size"),
         ("Several", "Several.val_dataloader returns 2 loaders", "ConcatDataset"),
         ("NotALoader", "NotALoader.train_dataloader returns a list_iterator", "DataLoader"),

@@ -24,8 +24,8 @@ _ELSEWHERE: Final = frozenset({"TRACKIO_SPACE_ID", "TRACKIO_SERVER_URL", "TRACKI
 class TrackioReporter(LibraryReporter):
     """Keeps one run of Trackio for a run, over all its attempts.
 
-    An event is in the database before it counts as told. Each row has the number of its event as its identity, so that
-    Trackio's database passes over what comes again.
+    An event is in the database before it counts as reported. Each row has the number of its event as its identity, so
+    that Trackio's database ignores an event that comes again.
     """
 
     LIBRARY = "Trackio"
@@ -33,7 +33,7 @@ class TrackioReporter(LibraryReporter):
 
     @attrs.frozen(kw_only=True)
     class Settings:
-        """Which project, in which folder."""
+        """Project and folder."""
 
         project: Annotated[str, MinLen(1)] | None = attrs.field(
             default=None, metadata={"help": "The project.", "default": "the trainer's name"}

@@ -15,7 +15,7 @@ from trackio.sqlite_storage import SQLiteStorage
 from trackio.utils import RESERVED_KEYS
 
 from hostcore_hookspecs import FatalError
-from hostcore_trackers.history import History
+from hostcore_trackers.history import TrackerHistory
 from hostcore_trackers.library_process import serve
 
 
@@ -23,7 +23,7 @@ class TrackioSession:
     """The databases of one folder."""
 
     def history(self, *, project: str, run_id: str) -> dict[str, Any]:
-        """What the database has of a run: the fields of a :class:`History`.
+        """Return the database's history of a run: the fields of a :class:`TrackerHistory`.
 
         :raises FatalError: It cannot have a project of this name.
         """
@@ -31,7 +31,7 @@ class TrackioSession:
             SQLiteStorage.validate_project_name(project)
         except ValueError as error:
             raise FatalError(str(error), hint="name another project in the reporter's settings") from error
-        found = History()
+        found = TrackerHistory()
         path = SQLiteStorage.init_db(project)
         query = "SELECT log_id, step, metrics FROM metrics WHERE run_id = ? AND log_id LIKE ?"
         with SQLiteStorage._get_connection(path) as database, closing(database.cursor()) as cursor:
@@ -72,7 +72,7 @@ class TrackioSession:
 
 
 def _mark(run_id: str, seq: int | str) -> str:
-    """What tells a row from all others of a project."""
+    """Return the id of an event's row, unique in the project."""
     return f"hostcore:{run_id}:{seq}"
 
 

@@ -36,8 +36,8 @@ _KEPT: Final = frozenset(
 class WandbReporter(LibraryReporter):
     """Keeps one run of wandb for a run, over all its attempts.
 
-    An event counts as told when wandb's file in the run directory has its row; what is at the server follows that
-    file. Each row has the number of its event as wandb's own step, so that wandb itself passes over what comes again.
+    An event counts as reported when wandb's file in the run directory has its row; the server follows that file. Each
+    row has the number of its event as wandb's own step, so that wandb itself ignores an event that comes again.
     """
 
     LIBRARY = "wandb"
@@ -45,7 +45,7 @@ class WandbReporter(LibraryReporter):
 
     @attrs.frozen(kw_only=True)
     class Settings:
-        """Which project, and whether there is a server."""
+        """Project, and use of a server."""
 
         project: Annotated[str, MinLen(1)] | None = attrs.field(
             default=None, metadata={"help": "The project.", "default": "the trainer's name"}
@@ -111,7 +111,7 @@ class WandbReporter(LibraryReporter):
     def close(self) -> None:
         """Finish wandb's run, which waits for the upload of what is left, and end the process.
 
-        :raises TransientError: The server has not taken everything. The next attempt, or a replay, tells it the rest.
+        :raises TransientError: The server has not taken everything. The next attempt, or a replay, sends it the rest.
         """
         try:
             if self._process is not None and self._process.is_usable:
@@ -137,7 +137,7 @@ class WandbReporter(LibraryReporter):
         return {**kept, "WANDB_ERROR_REPORTING": "false"}
 
     def _begin(self, event: Event) -> None:
-        """Begin wandb's run for an attempt, or go on in it; the server is told what it lacks."""
+        """Begin wandb's run for an attempt, or resume it; send the server the rows that it lacks."""
         settings, history = self._settings, self._history(event)
         at_server = self._call(
             "begin",

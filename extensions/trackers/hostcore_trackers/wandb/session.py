@@ -1,9 +1,9 @@
 """wandb, in the process that the reporter ``wandb`` calls (``python -m hostcore_trackers.wandb.session``).
 
-wandb appends all that it is told to ``run-<id>.wandb``, and reads that file itself when it uploads it (``wandb sync``):
-a row that is in there is told. Seven bytes of wandb's own come first, then the log format of LevelDB: blocks of 32 KiB,
-of records with a header of 7 bytes (CRC-32, length, type) that may go on in the next block. A record's data is a
-``wandb_internal.Record`` of protocol buffers. https://github.com/google/leveldb/blob/main/doc/log_format.md
+wandb appends all its input to ``run-<id>.wandb``, and reads that file itself when it uploads it (``wandb sync``):
+a row that is in there counts as reported. Seven bytes of wandb's own come first, then the log format of LevelDB: blocks
+of 32 KiB, of records with a header of 7 bytes (CRC-32, length, type) that may continue in the next block. A record's
+data is a ``wandb_internal.Record`` of protocol buffers. https://github.com/google/leveldb/blob/main/doc/log_format.md
 """
 
 import json
@@ -21,10 +21,10 @@ from wandb.errors import AuthenticationError, CommError, UsageError
 from wandb.proto.wandb_internal_pb2 import Record  # type: ignore[attr-defined]
 
 from hostcore_hookspecs import FatalError, TransientError
-from hostcore_trackers.history import History
+from hostcore_trackers.history import TrackerHistory
 from hostcore_trackers.library_process import serve
 
-#: How often wandb writes its file, and how often it is looked at: an event is told when the file has it.
+#: Seconds between wandb's writes of its file, and between polls of it: an event is reported when the file has it.
 _FLUSH_SECONDS: Final = 0.005
 #: Nothing of the process, the machine or the working folder is recorded, and nothing of it is watched.
 _QUIET: Final[Mapping[str, Any]] = {
@@ -123,8 +123,8 @@ class WandbSession:
         self._rows: dict[int, dict[str, Any]] = {}
 
     def history(self, *, folder: str, project: str, run_id: str) -> dict[str, Any]:
-        """What the files of the run have: the fields of a :class:`History`."""
-        found = History()
+        """Return the history in the files of a run: the fields of a :class:`TrackerHistory`."""
+        found = TrackerHistory()
         for file in run_files(Path(folder), project=project, run_id=run_id):
             for row in rows_of(file.new_records()):
                 found.add(row.number, step=row.values.get("host/step", 0), names=row.values)
@@ -145,7 +145,7 @@ class WandbSession:
         patience_seconds: float,
         **what: Any,
     ) -> int:
-        """Begin the run, or go on in it; a server is told what the files have and it has not.
+        """Begin or resume the run; a server is sent the rows of the files that it lacks.
 
         :param seq: The event that it is begun for.
         :return: The last event that the run has a row of, as far as the server knows; 0 offline.
@@ -228,7 +228,7 @@ class WandbSession:
             folder = Path(run.settings.sync_dir)
             raise TransientError(
                 "the server of wandb has not taken everything; wandb's file has it",
-                hint=f"tell it the rest with `hostcore replay`, or with `wandb sync {folder}`",
+                hint=f"send the rest with `hostcore replay`, or with `wandb sync {folder}`",
             ) from error
 
     def end(self) -> None:
@@ -237,7 +237,7 @@ class WandbSession:
 
 
 def _explained(error: Exception) -> Exception:
-    """What to do about what wandb said when a run was to begin."""
+    """Classify an error of wandb at the begin of a run, with a hint."""
     said = f"wandb: {error}"
     if isinstance(error, AuthenticationError | UsageError):
         return FatalError(said, hint='check api_key and base_url in the reporter\'s settings, or set "mode": "offline"')

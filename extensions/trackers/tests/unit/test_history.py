@@ -20,32 +20,32 @@ from hostcore_hookspecs.events import (
     Validation,
     Warning,
 )
-from hostcore_trackers.history import EXIT_CODES, History
+from hostcore_trackers.history import EXIT_CODES, TrackerHistory
 
 MakeCourse = Callable[..., Any]
 
 
 def test_metrics_are_a_row_with_what_the_host_measured(course: MakeCourse) -> None:
     event = course().tell(Metrics(metrics={"train/loss": 0.5}, samples_per_second=9.0), step=10, epoch=2)
-    assert History().missing(event) == {"train/loss": 0.5, "host/samples_per_second": 9.0, "host/epoch": 3}
+    assert TrackerHistory().missing(event) == {"train/loss": 0.5, "host/samples_per_second": 9.0, "host/epoch": 3}
 
 
 def test_a_metric_named_like_one_of_the_host_is_kept_beside_it(course: MakeCourse) -> None:
     metrics = {"host/step_seconds": 1.0, "host/epoch": 2.0}
-    row = History().missing(course().tell(Metrics(metrics=metrics, step_seconds=9.0), step=1, epoch=3))
+    row = TrackerHistory().missing(course().tell(Metrics(metrics=metrics, step_seconds=9.0), step=1, epoch=3))
     assert (row["host/step_seconds"], row["host/epoch"]) == (9.0, 4)
     assert sorted(value for name, value in row.items() if name.startswith("trainer/host/")) == [1.0, 2.0]
 
 
 def test_an_event_that_is_there_adds_nothing(course: MakeCourse) -> None:
-    run, history = course(), History()
+    run, history = course(), TrackerHistory()
     event = run.tell(Metrics(metrics={"train/loss": 0.5}), step=10)
     history.add(event.seq, step=10, names=history.missing(event))
     assert history.missing(event) == {}
 
 
 def test_a_step_that_a_resumed_run_takes_again_stays_as_it_was(course: MakeCourse) -> None:
-    run, history = course(), History()
+    run, history = course(), TrackerHistory()
     for step in (10, 20):
         event = run.tell(Metrics(metrics={"train/loss": 1.0}), step=step)
         history.add(event.seq, step=step, names=history.missing(event))
@@ -60,7 +60,7 @@ def test_a_step_that_a_resumed_run_takes_again_stays_as_it_was(course: MakeCours
 
 
 def test_a_return_to_an_earlier_state_has_its_values_although_the_step_has_others(course: MakeCourse) -> None:
-    run, history = course(), History()
+    run, history = course(), TrackerHistory()
     for step, loss in ((10, 0.5), (20, 0.9)):
         event = run.tell(Metrics(metrics={"val/loss": loss}), step=step)
         history.add(event.seq, step=step, names=history.missing(event))
@@ -77,14 +77,14 @@ def test_a_return_to_an_earlier_state_has_its_values_although_the_step_has_other
 
 
 def test_a_validation_at_the_step_of_metrics_is_a_row_of_its_own(course: MakeCourse) -> None:
-    run, history = course(), History()
+    run, history = course(), TrackerHistory()
     event = run.tell(Metrics(metrics={"train/loss": 1.0}), step=10)
     history.add(event.seq, step=10, names=history.missing(event))
     assert history.missing(run.tell(Validation(metrics={"val/loss": 0.5}, weight=1), step=10))["val/loss"] == 0.5
 
 
 def test_attempts_and_checkpoints_are_told_again_at_the_same_step(course: MakeCourse) -> None:
-    run, history = course(), History()
+    run, history = course(), TrackerHistory()
     for status in ("preempted", "succeeded"):
         checkpoint = CheckpointSaved(path="checkpoints/step-000010", bytes=9, final=True, best={"val/loss": 0.5})
         end: Any = RunPreempted(reason="SIGTERM") if status == "preempted" else RunSucceeded()
@@ -104,15 +104,15 @@ def test_attempts_and_checkpoints_are_told_again_at_the_same_step(course: MakeCo
 
 @pytest.mark.parametrize("payload", [EpochStarted(), Warning(code="a", message="b"), Metrics(metrics={})], ids=str)
 def test_what_a_tracker_has_no_place_for_adds_nothing(payload: Any, course: MakeCourse) -> None:
-    assert History().missing(course().tell(payload, step=1)) == {}
+    assert TrackerHistory().missing(course().tell(payload, step=1)) == {}
 
 
 def test_the_end_says_how_and_why_and_not_for_ever(course: MakeCourse) -> None:
     run = course()
     failed = run.tell(RunFailed(error=RunError(type="ValueError", message="x" * 10_000)), step=1)
-    row = History().missing(failed)
+    row = TrackerHistory().missing(failed)
     assert row["host/status"] == "failed"
     assert str(row["host/reason"]).startswith("ValueError: xxx")
     assert len(str(row["host/reason"])) == 2000
-    assert History().missing(run.tell(RunCancelled(reason="enough"), step=1))["host/reason"] == "enough"
+    assert TrackerHistory().missing(run.tell(RunCancelled(reason="enough"), step=1))["host/reason"] == "enough"
     assert set(EXIT_CODES.values()) == {0, 1, 75, 130}
