@@ -24,7 +24,7 @@ _PATIENCE_SECONDS: Final = 0.01
 _CLOSE_SECONDS: Final = 1.0
 
 
-class Readable(Protocol):
+class ReadBlock(Protocol):
     """Block of data that is handed over."""
 
     @property
@@ -36,7 +36,7 @@ class Readable(Protocol):
         """Memory of the unit that it is read with, in bytes."""
 
 
-BlockT = TypeVar("BlockT", bound=Readable)
+BlockT = TypeVar("BlockT", bound=ReadBlock)
 
 
 class ReadAhead(Generic[BlockT]):
