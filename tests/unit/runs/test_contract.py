@@ -31,14 +31,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "contract.json"
 
 
-def change(path: Path, **fields: object) -> None:
-    write_document(path, {**read_document(path), **fields})
-
-
 class TestTheContract:
-    def test_comes_back_as_it_was_written(self, path: Path) -> None:
-        assert WorkerContract.read(path) == CONTRACT
-
     def test_has_the_fields_of_version_1(self, path: Path) -> None:
         written = read_document(path)
         assert written["contract_version"] == "v1"
@@ -57,27 +50,6 @@ class TestTheContract:
         write_document(path, {})
         with pytest.raises(InvalidContract, match="contract_version is None"):
             WorkerContract.read(path)
-
-    @pytest.mark.parametrize("field", ["trainer_plugin", "job_spec_path", "events_path", "samples_dir"])
-    def test_without_a_field_is_refused_with_its_name(self, path: Path, field: str) -> None:
-        document = read_document(path)
-        del document[field]
-        write_document(path, document)
-        with pytest.raises(InvalidContract, match=f"{field} is missing") as caught:
-            WorkerContract.read(path)
-        assert caught.value.pointer == f"/{field}"
-
-    @pytest.mark.parametrize(
-        ("field", "value"), [("run_dir", 5), ("attempt", "1"), ("attempt", True), ("attempt", None)]
-    )
-    def test_with_a_wrong_type_is_refused(self, path: Path, field: str, value: object) -> None:
-        change(path, **{field: value})
-        with pytest.raises(InvalidContract, match=f"{field} is .*, not (str|int)"):
-            WorkerContract.read(path)
-
-    def test_with_fields_of_a_newer_hostcore_is_followed(self, path: Path) -> None:
-        change(path, newer=1)
-        assert WorkerContract.read(path) == CONTRACT
 
     def test_of_an_older_hostcore_gets_the_defaults(self, path: Path) -> None:
         document = read_document(path)

@@ -1,6 +1,5 @@
 """Documents, attempts, records and results: there whole, or not at all."""
 
-import json
 import os
 import subprocess
 import sys
@@ -8,7 +7,6 @@ import textwrap
 from pathlib import Path
 
 import attrs
-import orjson
 import pytest
 
 from hostcore.runs import documents
@@ -21,9 +19,7 @@ from hostcore.runs.documents import (
     write_document,
 )
 from hostcore.runs.lease import ProcessIdentity
-from hostcore.runs.record import RunRecord
-from hostcore.runs.result import EXIT_CODES, RunResult
-from hostcore_hookspecs.errors import RunError
+from hostcore.runs.result import RunResult
 
 
 class TestADocument:
@@ -135,95 +131,6 @@ class TestAttempts:
         for name in ("notes.json", "7.txt", "²", "².json"):
             (tmp_path / name).touch()
         assert newest_attempt(tmp_path) == 0
-
-
-class TestTheRecord:
-    def test_comes_back_as_it_was_written(self, tmp_path: Path) -> None:
-        record = RunRecord(
-            job={"trainer": "mine"},
-            job_dir="/jobs",
-            plugins=[{"kind": "trainer", "name": "mine"}],
-            environment={"python": "3.11"},
-            parent="/runs/b/checkpoints/step-000003",
-            submitted_ms=5,
-        )
-        record.write(tmp_path / "run.json")
-        assert RunRecord.read(tmp_path / "run.json") == record
-        assert read_document(tmp_path / "run.json")["schema"] == "hostcore.run/1"
-
-    def test_with_fields_of_a_newer_version_is_read_without_them(self, tmp_path: Path) -> None:
-        record = RunRecord(job={"trainer": "mine"}, job_dir="/jobs", plugins=[])
-        record.write(tmp_path / "run.json")
-        write_document(tmp_path / "run.json", {**read_document(tmp_path / "run.json"), "newer": 1})
-        assert RunRecord.read(tmp_path / "run.json") == record
-
-    @pytest.mark.parametrize(
-        "document", [{}, {"job": {}, "job_dir": "/"}, {"job": None, "job_dir": "/"}, {"job_dir": "/"}]
-    )
-    def test_that_holds_no_job_is_an_error_that_names_the_file(self, tmp_path: Path, document: dict) -> None:
-        write_document(tmp_path / "run.json", document)
-        with pytest.raises(CorruptDocument) as caught:
-            RunRecord.read(tmp_path / "run.json")
-        assert caught.value.file == str(tmp_path / "run.json")
-
-
-class TestTheResult:
-    RESULT = RunResult(
-        run_id="a",
-        status="failed",
-        exit_code=1,
-        attempt=2,
-        step=7,
-        epoch=1,
-        metrics={"train/loss": None},
-        error=RunError(type="ValueError", message="no", traceback="…", rank=0),
-        started_ms=1,
-        ended_ms=2,
-    )
-
-    def test_comes_back_as_it_was_written(self, tmp_path: Path) -> None:
-        self.RESULT.write(tmp_path / "result.json")
-        assert RunResult.read(tmp_path / "result.json") == self.RESULT
-
-    def test_without_an_error_comes_back(self, tmp_path: Path) -> None:
-        result = attrs.evolve(self.RESULT, status="succeeded", exit_code=0, error=None)
-        result.write(tmp_path / "result.json")
-        assert RunResult.read(tmp_path / "result.json") == result
-
-    def test_with_fields_of_a_newer_version_is_read_without_them(self, tmp_path: Path) -> None:
-        document = self.RESULT.as_dict()
-        write_document(tmp_path / "result.json", {**document, "newer": 1, "error": {**document["error"], "newer": 1}})
-        assert RunResult.read(tmp_path / "result.json") == self.RESULT
-
-    def test_that_is_none_is_an_error_that_names_the_file(self, tmp_path: Path) -> None:
-        write_document(tmp_path / "result.json", {"status": "succeeded"})
-        with pytest.raises(CorruptDocument, match="not a RunResult") as caught:
-            RunResult.read(tmp_path / "result.json")
-        assert caught.value.file == str(tmp_path / "result.json")
-
-    def test_of_a_run_that_has_not_ended_is_none(self, tmp_path: Path) -> None:
-        assert RunResult.read(tmp_path / "result.json") is None
-
-    def test_has_the_documented_fields(self, tmp_path: Path) -> None:
-        self.RESULT.write(tmp_path / "result.json")
-        written = orjson.loads((tmp_path / "result.json").read_bytes())
-        assert list(written) == [
-            *("run_id", "status", "exit_code", "reason", "requested_by", "attempt", "step", "epoch"),
-            *("restored_step", "metrics", "best"),
-            *("final_checkpoint", "error", "started_ms", "ended_ms", "warnings"),
-        ]
-        assert set(written["error"]) >= {"type", "message", "traceback", "plugin", "rank"}
-
-    def test_has_an_exit_code_for_every_end(self) -> None:
-        assert EXIT_CODES == {"succeeded": 0, "failed": 1, "cancelled": 130, "preempted": 75}
-
-    @pytest.mark.parametrize(
-        ("field", "value"), [("attempt", "1"), ("step", 2**70), ("exit_code", None), ("run_id", 3)]
-    )
-    def test_with_a_value_of_another_kind_is_none(self, tmp_path: Path, field: str, value: object) -> None:
-        (tmp_path / "result.json").write_text(json.dumps({**self.RESULT.as_dict(), field: value}))
-        with pytest.raises(CorruptDocument, match=f"not a RunResult: {field} is "):
-            RunResult.read(tmp_path / "result.json")
 
 
 class TestWhatLiesInPlaceOfADocument:

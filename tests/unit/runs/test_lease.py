@@ -13,7 +13,6 @@ import pytest
 from hostcore.events.writer import now_ms
 from hostcore.runs.attempts import claim_attempt, is_held, proven_held
 from hostcore.runs.directory import RunDirectory
-from hostcore.runs.documents import write_document
 from hostcore.runs.lease import Lease, ProcessIdentity
 
 
@@ -48,31 +47,6 @@ def held(run_folder: Callable) -> Callable[..., RunDirectory]:
 def lease(process: ProcessIdentity, *, age_seconds: float = 0) -> Lease:
     renewed = now_ms() - round(age_seconds * 1000)
     return Lease(process=process, attempt=1, step=7, last_progress_ms=renewed, renewed_ms=renewed)
-
-
-class TestALease:
-    def test_comes_back_from_its_file(self, tmp_path) -> None:
-        written = lease(ProcessIdentity.current())
-        written.write(tmp_path / "lease.json")
-        assert Lease.read(tmp_path / "lease.json") == written
-
-    def test_that_does_not_exist_is_none(self, tmp_path) -> None:
-        assert Lease.read(tmp_path / "lease.json") is None
-
-    @pytest.mark.parametrize(
-        "content", ["", "{", "{}", '{"process": {}}', '{"process": null}', '{"process": {"pid": 1}}']
-    )
-    def test_that_says_nothing_is_none(self, tmp_path, content: str) -> None:
-        (tmp_path / "lease.json").write_text(content)
-        assert Lease.read(tmp_path / "lease.json") is None
-
-    def test_of_a_newer_hostcore_is_read_without_what_is_new(self, tmp_path) -> None:
-        written = lease(ProcessIdentity.current())
-        document = attrs.asdict(written)
-        write_document(
-            tmp_path / "lease.json", {**document, "newer": 1, "process": {**document["process"], "newer": 1}}
-        )
-        assert Lease.read(tmp_path / "lease.json") == written
 
 
 class TestAHeldRun:

@@ -1,6 +1,5 @@
 """Which metrics were not finite, and when, by the events of a run."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,10 +7,8 @@ from typing import Any
 import pytest
 
 from hostcore.events.merger import Entry, EventLog
-from hostcore.runs.documents import CorruptDocument
 from hostcore.runs.findings import Findings
 from hostcore.runs.history import History
-from hostcore.runs.result import RunResult, RunWarning
 from hostcore_hookspecs.events import Event, Metrics, Payload, RunStarted, RunSucceeded, Validation
 from hostcore_hookspecs.events import Test as OverallTest
 
@@ -117,28 +114,3 @@ def test_a_history_that_is_read_on_knows_of_a_metric_that_recovers_and_of_attemp
     logged((20, 1.0), begins=10, attempt=3)
     history.read_on()
     assert history.warnings == []
-
-
-class TestAResult:
-    WARNING = RunWarning(code="metrics.nonfinite", message="train/loss …", hint="do", metric="train/loss", first_step=4)
-
-    def result(self, **keys: Any) -> RunResult:
-        about: dict[str, Any] = {"run_id": "a", "status": "succeeded", "exit_code": 0, "attempt": 1, "step": 9}
-        return RunResult(**about, epoch=0, started_ms=1, ended_ms=2, **keys)
-
-    def test_is_read_with_its_warnings(self, tmp_path: Path) -> None:
-        self.result(warnings=(self.WARNING,)).write(tmp_path / "result.json")
-        assert RunResult.read(tmp_path / "result.json") == self.result(warnings=(self.WARNING,))
-
-    def test_of_an_earlier_version_has_none(self, tmp_path: Path) -> None:
-        old = {key: value for key, value in self.result().as_dict().items() if key != "warnings"}
-        (tmp_path / "result.json").write_text(json.dumps(old))
-        assert RunResult.read(tmp_path / "result.json") == self.result()
-
-    @pytest.mark.parametrize(
-        "wrong", [3, {"code": "x"}, ["x"], [{"message": "no code"}], [{"code": 3, "message": "m"}]]
-    )
-    def test_with_warnings_that_are_none_is_corrupt(self, wrong: Any, tmp_path: Path) -> None:
-        (tmp_path / "result.json").write_text(json.dumps({**self.result().as_dict(), "warnings": wrong}))
-        with pytest.raises(CorruptDocument):
-            RunResult.read(tmp_path / "result.json")

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from hostcore.runs.directory import RunDirectory
-from hostcore.runs.output import UnknownPart, require_attempt, require_rank
+from hostcore.runs.output import UnknownPart, require_rank
 
 
 @pytest.fixture
@@ -18,14 +18,6 @@ def directory(tmp_path: Path) -> RunDirectory:
         (directory.attempts / f"{attempt}.json").write_text("{}")
         (directory.record.parent / f"contract.attempt-{attempt}.rank-{rank}.json").write_text("{}")
     return directory
-
-
-def test_an_attempt_that_a_run_has_not_had_is_an_error_that_names_its_newest(directory: RunDirectory) -> None:
-    require_attempt(directory, None)
-    require_attempt(directory, 2)
-    with pytest.raises(UnknownPart) as caught:
-        require_attempt(directory, 3)
-    assert (caught.value.code, caught.value.hint) == ("run.unknown_attempt", "its newest is attempt 2")
 
 
 @pytest.mark.parametrize(
