@@ -53,29 +53,6 @@ def test_an_unknown_trainer_is_answered_with_the_nearest_name_and_how_to_get_it(
         assert part in told
 
 
-def test_a_reporter_in_place_of_a_trainer_is_answered_with_what_it_is(refused: Any) -> None:
-    error, _ = refused(trainer="terminal")
-    assert "no trainer is called 'terminal'" in error["message"]
-    assert "terminal (hostcore-builtin-plugins" in error["hint"]
-    assert "is a reporter; those are named under 'reporters'" in error["hint"]
-
-
-def test_an_unknown_distribution_is_answered_with_how_to_install_it(refused: Any) -> None:
-    error, _ = refused(trainer="tides/tide_table")
-    assert "no installed distribution 'tides' has plugins" in error["message"]
-    assert "pip install tides" in error["hint"]
-
-
-def test_two_distributions_with_one_name_are_both_named(site: Any, refused: Any) -> None:
-    install(site, "tides-a", version="1.0")
-    install(site, "tides-b", version="2.1")
-    error, told = refused()
-    assert error["pointer"] == "/trainer"
-    assert "tides-a 1.0, tides-b 2.1" in error["message"]
-    assert "tides-a/tide_table or tides-b/tide_table" in error["message"]
-    assert "uninstall" in told
-
-
 def test_a_plugin_for_another_contract_is_refused_without_importing_it(site: Any, refused: Any) -> None:
     install(site, "tides", requires=("hostcore-hookspecs>=2,<3",))
     error, told = refused()

@@ -135,11 +135,17 @@ def test_a_file_that_is_no_job_is_one_clear_error(
         ('{"a": True}', "write true"),
         ('{"a": None}', "write null"),
         ('{"a": 1 // one\n}', "JSON has no comments; a job in YAML (job.yaml) or TOML (job.toml) may have them"),
+        ('{"a": 1, "a": 2}', "keep one of them"),
+        ('{"a": NaN}', "leave the key out, or use null where it is allowed"),
+        ('{"a": "caf\xe9"}', "save it as UTF-8"),
+        (" " * (17 * 1024**2), "data belongs into files that the job names"),
+        ("", 'the least that runs is {"trainer": …}'),
     ],
+    ids=lambda text: text[:20],
 )
 def test_a_frequent_slip_in_json_has_a_hint(tmp_path: Path, text: str, hint: str) -> None:
     path = tmp_path / "job.json"
-    path.write_text(text)
+    path.write_bytes(text.encode("latin-1"))
     assert errors_of(path)[0].hint == hint
 
 
