@@ -124,11 +124,6 @@ def test_a_run_that_has_ended_stays_as_it_is(ended: Mapping, project: Any, run_i
     assert project.run(run_id).tree() == before
 
 
-def test_an_unknown_run_exits_2(ended: Mapping, project: Any) -> None:
-    said = project.command("cancel", "nobody", "--json")
-    assert (said.code, [error["code"] for error in said.json["errors"]]) == (2, ["run.unknown"])
-
-
 class TestASubmittedRun:
     @pytest.fixture
     def submitted(self, project: Any) -> Any:

@@ -145,10 +145,3 @@ class TestASupervisorThatCannotBegin:
         assert (result["status"], result["attempt"], result["step"]) == ("failed", 1, 0)
         assert "uninstalled" in result["error"]["message"]
         assert project.run("bad").names() == ["run_failed"]
-
-
-def test_two_places_to_run_exclude_each_other(project: Any) -> None:
-    job = project.job("both.json", run_id="both", max_steps=2)
-    said = project.command("run", job, "--detach", "--in-process")
-    assert said.code == 2
-    assert "--in-process and --detach exclude each other" in said.err

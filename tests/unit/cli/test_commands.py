@@ -104,13 +104,6 @@ class TestPlugins:
         assert list(broken) == ["distribution", "path", "error"]
         assert broken["distribution"] == "broken"
 
-    def test_shows_conflicts(self, hostcore: Callable, site_here: Any) -> None:
-        for distribution in ("one", "two"):
-            site_here.install(distribution, modules={}, entry_points={"hostcore.trainers": {"same": "m:T"}})
-        plugins = hostcore("plugins", "--json").json["plugins"]
-        assert [one["conflict"] for one in plugins if one["name"] == "same"] == [True, True]
-        assert "'same' is provided by: one 1.0, two 1.0" in hostcore("plugins").err
-
     def test_that_are_unknown_exit_2_with_the_nearest_name(self, hostcore: Callable) -> None:
         said = hostcore("plugins", "show", "parket", "--json")
         assert said.code == 2

@@ -111,6 +111,7 @@ def test_a_checkpoint_to_resume_is_an_argument_or_an_option_but_not_both(hostcor
         (["--event-log", "f", "--server", "http://localhost:1"], "--event-log and --server exclude each other"),
         (["--manifest", "f", "--server", "http://localhost:1"], "--manifest and --server exclude each other"),
         (["--log-dir", "f", "--server", "http://localhost:1"], "--runs-dir and --server exclude each other"),
+        (["--in-process", "--detach"], "--in-process and --detach exclude each other"),
         (["--event-format", "trn"], "--event-format says how --event-log is written"),
         (["--event-log", ""], "--event-log takes a file"),
         (["--log-dir", "job.json"], "is a file"),

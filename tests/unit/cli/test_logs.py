@@ -248,16 +248,6 @@ class TestAFollower:
         assert orjson.loads(following.next())["event"] == "run_failed"
         assert following.end() == (0, "")
 
-    def test_says_that_a_run_is_lost_when_its_supervisor_dies(self, follow, running, tell, supervisor) -> None:
-        following = follow()
-        tell(running, (None, SUBMITTED))
-        assert b"run_submitted" in following.next()
-        supervisor.kill()
-        supervisor.wait()
-        code, err = following.end()
-        assert code == 1
-        assert f"a is lost: its supervisor (process {supervisor.pid}" in err
-
     def test_of_the_output_goes_on_with_the_next_attempt(self, follow, running) -> None:
         following = follow("--output")
         running.rank_output(1, 0).write_text("one\nhalf")
