@@ -12,7 +12,7 @@ from types import FunctionType
 from typing import Any, TypeVar
 
 from hostcore.interruption import is_by_signal
-from hostcore.plugins.installed import Extension, package_of
+from hostcore.plugins.installed import Extension, module_and_symbol, package_of
 from hostcore_hookspecs.errors import HostcoreError
 
 T = TypeVar("T")
@@ -66,7 +66,7 @@ def installed_function(name: str) -> Callable[..., Any]:
 
 
 def _imported(extension: Extension) -> Any:
-    module, _, symbol = extension.value.partition("[")[0].strip().partition(":")
+    module, symbol = module_and_symbol(extension.value)
     return functools.reduce(getattr, symbol.split("."), importlib.import_module(module))
 
 

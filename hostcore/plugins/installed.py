@@ -4,13 +4,14 @@ Each distribution is read alone: ``importlib.metadata.entry_points()`` raises fo
 ``Distribution.read_text`` returns None for a file that cannot be read, which would hide its plugins silently.
 """
 
-import importlib
+import importlib.util
 import re
 import sys
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from email.parser import HeaderParser
 from importlib import metadata
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import PurePath
 from typing import Any, Final
 
@@ -78,9 +79,23 @@ def import_path(value: str) -> tuple[str, str] | None:
     return (match["module"], match["symbol"]) if match else None
 
 
+def module_and_symbol(value: str) -> tuple[str, str]:
+    """Return module and symbol of a value of any form, without extras; ``module:`` has an empty symbol."""
+    module, _, symbol = value.partition("[")[0].strip().partition(":")
+    return module, symbol
+
+
 def package_of(value: str) -> str:
     """Return the top-level package or module of ``module:symbol``."""
-    return value.partition(":")[0].partition(".")[0]
+    return module_and_symbol(value)[0].partition(".")[0]
+
+
+def find_package(package: str, path: Sequence[str] | None) -> ModuleSpec | None:
+    """Find a top-level package or module without an import; for a submodule, Python would import its parents.
+
+    :param path: The folders to search; None: where this process imports from.
+    """
+    return importlib.util.find_spec(package) if path is None else PathFinder.find_spec(package, path)
 
 
 @attrs.frozen(kw_only=True, order=True)

@@ -7,10 +7,8 @@ several plugins ships ``{"reports": [that, …]}``.
 """
 
 import functools
-import importlib.util
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -18,7 +16,7 @@ import attrs
 import orjson
 
 from hostcore.job.names import canonical
-from hostcore.plugins.installed import Discovered, package_of
+from hostcore.plugins.installed import Discovered, find_package, package_of
 from hostcore_hookspecs.plan import PluginRef
 
 T = TypeVar("T")
@@ -133,8 +131,7 @@ def _reports_of(package: str, path: Sequence[str] | None) -> tuple[ShippedReport
     :raises MalformedReport: The file is not a report.
     :raises OSError: The file cannot be read.
     """
-    # The name of the top level only: to find a submodule, Python would import its parents.
-    spec = importlib.util.find_spec(package) if path is None else PathFinder.find_spec(package, path)
+    spec = find_package(package, path)
     if spec is None or spec.origin is None or not spec.submodule_search_locations:
         return ()
     file = Path(spec.submodule_search_locations[0], FILE_NAME)

@@ -20,7 +20,7 @@ from hostcore.interruption import is_by_signal
 from hostcore.job.names import as_import_path, canonical_plugin
 from hostcore.plugins.contract import implementations
 from hostcore.plugins.errors import PluginError, from_exception, guarded, named
-from hostcore.plugins.installed import Discovered
+from hostcore.plugins.installed import Discovered, module_and_symbol
 from hostcore.plugins.published import import_to_write
 from hostcore.plugins.resolve import Selected, check_distribution, resolve
 from hostcore.plugins.settings import refuse_run_files, settings_class, structured
@@ -142,7 +142,7 @@ def import_class(ref: PluginRef, *, job_dir: Path) -> tuple[type, object | None]
         ``plugin.symbol``, ``plugin.not_a_class``.
     """
     check_distribution(ref)
-    module_name, _, symbol = ref.value.partition("[")[0].strip().partition(":")
+    module_name, symbol = module_and_symbol(ref.value)
     module = _import(module_name, ref, None if ref.dist else job_dir)
     found = _symbol(module, symbol, ref) if symbol else _guess(module, ref)
     if inspect.isclass(found):
@@ -255,7 +255,7 @@ def _check_object(path: ImportPath[Any], form: "ImportedObject", *, job_dir: Pat
     :raises PluginError: ``object.import`` (with its traceback), ``object.symbol``, ``object.kind``; without a pointer.
     """
     noun, accepts = form.required
-    module_name, _, symbol = path.path.partition(":")
+    module_name, symbol = module_and_symbol(path.path)
     module = _import(module_name, path.path, job_dir)
     found = _symbol(module, symbol, path.path)
     if not accepts(found):

@@ -2,7 +2,6 @@
 
 import base64
 import hashlib
-import importlib.util
 import json
 from collections.abc import Sequence
 from importlib import metadata
@@ -12,7 +11,7 @@ from pathlib import Path
 import attrs
 
 from hostcore.plugins.errors import named
-from hostcore.plugins.installed import distribution_on, package_of
+from hostcore.plugins.installed import distribution_on, find_package, module_and_symbol, package_of
 from hostcore_hookspecs.plan import PluginRef
 
 
@@ -55,7 +54,7 @@ def other_code(ref: PluginRef, *, path: Sequence[str] | None = None) -> str | No
     """
     if ref.dist is None or _record(ref.dist, path) is None:
         return None
-    file = _module_file(ref.value.partition(":")[0], path)
+    file = _module_file(module_and_symbol(ref.value)[0], path)
     try:
         if file is None or _installed(distribution_on(path, ref.dist), file):
             return None
@@ -136,8 +135,7 @@ def _of_sources(package: str, job_dir: Path | None, path: Sequence[str] | None) 
 
 def _spec(package: str, job_dir: Path | None, path: Sequence[str] | None) -> ModuleSpec | None:
     try:
-        # The name of the top level only: to find a submodule, Python would import its parents.
-        spec = importlib.util.find_spec(package) if path is None else PathFinder.find_spec(package, path)
+        spec = find_package(package, path)
     except (ImportError, ValueError):
         spec = None
     if spec is None and job_dir is not None:
