@@ -9,29 +9,25 @@ from typing import Any
 import attrs
 import pyarrow as pa
 
-from hostcore_builtin_plugins.sources.data_files import find_files
 from hostcore_builtin_plugins.sources.file_dataset import (
-    FileDataset,
     FileFormat,
     FileIndex,
     FilePart,
     ShardLocation,
     empty_file,
-    job_pointer,
     not_of_format,
     one_line,
 )
+from hostcore_builtin_plugins.sources.file_source import ALLOW_NULLS, STORAGE_OPTIONS, FileSource
 from hostcore_builtin_plugins.sources.files import DataFile
-from hostcore_hookspecs import DataContext, InvalidData, InvalidSettings
-
-ARROW_SUFFIXES = (".arrow", ".arrows", ".feather", ".ipc")
+from hostcore_hookspecs import DataContext, InvalidData
 
 #: How the two formats begin. Streams of before Arrow 0.15 begin with a length, and are not read.
 _FILE_MAGIC = b"ARROW1"
 _STREAM_MARK = b"\xff\xff\xff\xff"
 
 
-class ArrowSource:
+class ArrowSource(FileSource):
     """Opens Arrow IPC files and streams as a dataset."""
 
     @attrs.frozen(kw_only=True)
@@ -43,31 +39,18 @@ class ArrowSource:
                 "help": "Files, folders (searched for `*.arrow`, `*.arrows`, `*.feather`, `*.ipc`), globs and URIs."
             }
         )
-        storage_options: Mapping[str, Any] = attrs.field(
-            factory=dict, metadata={"help": "For the file systems of URIs, as fsspec takes them."}
-        )
-        allow_nulls: bool = attrs.field(default=False, metadata={"help": "Let nulls in numeric columns through."})
+        storage_options: Mapping[str, Any] = STORAGE_OPTIONS
+        allow_nulls: bool = ALLOW_NULLS
 
-    def __init__(self, *, settings: Settings) -> None:
-        if not settings.paths:
-            raise InvalidSettings("/paths", "names no file")
-        self._settings = settings
-
-    def open_dataset(self, dataset: Mapping[str, Any], ctx: DataContext) -> FileDataset:
-        """Find the files and list their record batches."""
-        files = find_files(
-            self._settings.paths,
-            suffixes=ARROW_SUFFIXES,
-            storage_options=self._settings.storage_options,
-            pointer=f"{job_pointer(ctx)}/paths",
-        )
-        arrow = ArrowFormat()
-        return FileDataset(files, lambda _: arrow, dataset=dataset, ctx=ctx, allow_nulls=self._settings.allow_nulls)
+    def file_format(self, ctx: DataContext) -> "ArrowFormat":  # noqa: ARG002 - nothing is kept between runs
+        """See :class:`FileSource`."""
+        return ArrowFormat()
 
 
 class ArrowFormat(FileFormat):
     """Arrow IPC files and streams."""
 
+    suffixes = (".arrow", ".arrows", ".feather", ".ipc")
     part_name = "record batch"
 
     def read_index(self, file: DataFile) -> FileIndex:

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.csv as pc
 from annotated_types import Ge
 
-from hostcore_builtin_plugins.sources.data_files import find_files
-from hostcore_builtin_plugins.sources.file_dataset import FileDataset, job_pointer, one_line, shortened
+from hostcore_builtin_plugins.sources.file_dataset import job_pointer, one_line, shortened
+from hostcore_builtin_plugins.sources.file_source import ALLOW_NULLS, STORAGE_OPTIONS, FileSource
 from hostcore_builtin_plugins.sources.text_files import CODECS, TextFormat
 from hostcore_builtin_plugins.sources.text_index import IndexCache
 from hostcore_builtin_plugins.sources.text_records import Offsets, TextTrouble, first_failing, require_utf8, row_ends
@@ -31,7 +31,6 @@ from hostcore_hookspecs import DataContext, InvalidSettings
 _NULLS = ("", "NA", "N/A", "NULL", "null", "NaN", "nan", "None")
 #: 0 and 1 are numbers: a column must not be one or the other by what else is in it.
 _TRUE, _FALSE = ("true", "True", "TRUE"), ("false", "False", "FALSE")
-CSV_SUFFIXES = (".csv", *(f".csv{ending}" for ending in CODECS))
 
 
 @attrs.frozen(kw_only=True)
@@ -189,7 +188,7 @@ def _count(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
-class CsvSource:
+class CsvSource(FileSource):
     """Opens CSV files as a dataset."""
 
     @attrs.frozen(kw_only=True)
@@ -201,27 +200,16 @@ class CsvSource:
                 "help": "Files, folders (searched for `*.csv`, also packed: `.gz`, `.bz2`, `.zst`), globs and URIs."
             }
         )
-        storage_options: Mapping[str, Any] = attrs.field(
-            factory=dict, metadata={"help": "For the file systems of URIs, as fsspec takes them."}
-        )
-        allow_nulls: bool = attrs.field(default=False, metadata={"help": "Let nulls in numeric columns through."})
+        storage_options: Mapping[str, Any] = STORAGE_OPTIONS
+        allow_nulls: bool = ALLOW_NULLS
 
     def __init__(self, *, settings: Settings) -> None:
-        if not settings.paths:
-            raise InvalidSettings("/paths", "names no file")
+        super().__init__(settings=settings)
         check_csv_layout(settings)
-        self._settings = settings
 
-    def open_dataset(self, dataset: Mapping[str, Any], ctx: DataContext) -> FileDataset:
-        """Find the files, and look through those that are new."""
-        files = find_files(
-            self._settings.paths,
-            suffixes=CSV_SUFFIXES,
-            storage_options=self._settings.storage_options,
-            pointer=f"{job_pointer(ctx)}/paths",
-        )
-        csv = CsvFormat(self._settings, cache=IndexCache(ctx.cache_dir), pointer=job_pointer(ctx))
-        return FileDataset(files, lambda _: csv, dataset=dataset, ctx=ctx, allow_nulls=self._settings.allow_nulls)
+    def file_format(self, ctx: DataContext) -> "CsvFormat":
+        """See :class:`FileSource`."""
+        return CsvFormat(self.settings, cache=IndexCache(ctx.cache_dir), pointer=job_pointer(ctx))
 
 
 def check_csv_layout(layout: CsvLayout) -> None:
@@ -241,6 +229,7 @@ def check_csv_layout(layout: CsvLayout) -> None:
 class CsvFormat(TextFormat):
     """CSV files, in which a record is a row."""
 
+    suffixes = (".csv", *(f".csv{ending}" for ending in CODECS))
     format_name = "a CSV file"
 
     def __init__(self, layout: CsvLayout, *, cache: IndexCache, pointer: str) -> None:

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, ClassVar
 
 import attrs
 import pyarrow as pa
@@ -70,8 +70,10 @@ class ShardLocation:
 
 
 class FileFormat(ABC):
-    """Says how the index of a file is read, and how a part of it is."""
+    """A way to read the index of a file, and a part of it."""
 
+    #: Ends of the names of such files.
+    suffixes: ClassVar[tuple[str, ...]]
     #: What messages call a part of a file.
     part_name: str
     #: How many indexes are read at once. That is waiting, mostly.

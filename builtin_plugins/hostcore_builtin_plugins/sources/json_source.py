@@ -19,8 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
-from hostcore_builtin_plugins.sources.data_files import find_files
-from hostcore_builtin_plugins.sources.file_dataset import FileDataset, job_pointer, one_line, shortened
+from hostcore_builtin_plugins.sources.file_dataset import job_pointer, one_line, shortened
+from hostcore_builtin_plugins.sources.file_source import ALLOW_NULLS, STORAGE_OPTIONS, FileSource
 from hostcore_builtin_plugins.sources.text_files import CODECS, TextFormat
 from hostcore_builtin_plugins.sources.text_index import IndexCache
 from hostcore_builtin_plugins.sources.text_records import Offsets, TextTrouble, element_ends, first_failing, line_ends
@@ -34,14 +34,13 @@ from hostcore_builtin_plugins.sources.text_types import (
     named_types,
     wire_type,
 )
-from hostcore_hookspecs import DataContext, InvalidSettings
+from hostcore_hookspecs import DataContext
 
 #: Types are walked through level by level, by functions that call themselves.
 _MOST_LEVELS = 32
 _CHANGED = re.compile(r"Column\(/(.*)\) changed from (\w+) to (\w+)")
 _TWICE = re.compile(r"Column\(/(.*)\) was specified twice")
 _TYPE_HINT = "a key has values of one type, or null: correct the file"
-JSON_SUFFIXES = tuple(f"{name}{ending}" for name in (".jsonl", ".ndjson", ".json") for ending in ("", *CODECS))
 
 
 class JsonReader(ABC):
@@ -270,7 +269,7 @@ class JsonLayout:
     )
 
 
-class JsonSource:
+class JsonSource(FileSource):
     """Opens JSON files as a dataset."""
 
     @attrs.frozen(kw_only=True)
@@ -283,27 +282,16 @@ class JsonSource:
                 "`.zst`), globs and URIs."
             }
         )
-        storage_options: Mapping[str, Any] = attrs.field(
-            factory=dict, metadata={"help": "For the file systems of URIs, as fsspec takes them."}
-        )
-        allow_nulls: bool = attrs.field(default=False, metadata={"help": "Let nulls in numeric columns through."})
+        storage_options: Mapping[str, Any] = STORAGE_OPTIONS
+        allow_nulls: bool = ALLOW_NULLS
 
     def __init__(self, *, settings: Settings) -> None:
-        if not settings.paths:
-            raise InvalidSettings("/paths", "names no file")
+        super().__init__(settings=settings)
         check_json_layout(settings)
-        self._settings = settings
 
-    def open_dataset(self, dataset: Mapping[str, Any], ctx: DataContext) -> FileDataset:
-        """Find the files, and look through those that are new."""
-        files = find_files(
-            self._settings.paths,
-            suffixes=JSON_SUFFIXES,
-            storage_options=self._settings.storage_options,
-            pointer=f"{job_pointer(ctx)}/paths",
-        )
-        json = JsonFormat(self._settings, cache=IndexCache(ctx.cache_dir), pointer=job_pointer(ctx))
-        return FileDataset(files, lambda _: json, dataset=dataset, ctx=ctx, allow_nulls=self._settings.allow_nulls)
+    def file_format(self, ctx: DataContext) -> "JsonFormat":
+        """See :class:`FileSource`."""
+        return JsonFormat(self.settings, cache=IndexCache(ctx.cache_dir), pointer=job_pointer(ctx))
 
 
 def check_json_layout(layout: JsonLayout) -> None:
@@ -314,6 +302,7 @@ def check_json_layout(layout: JsonLayout) -> None:
 class JsonFormat(TextFormat):
     """JSON files, in which a record is an object."""
 
+    suffixes = tuple(f"{name}{ending}" for name in (".jsonl", ".ndjson", ".json") for ending in ("", *CODECS))
     format_name = "a JSON file"
     fills_in = True
 

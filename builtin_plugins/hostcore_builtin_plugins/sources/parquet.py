@@ -8,24 +8,20 @@ import attrs
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from hostcore_builtin_plugins.sources.data_files import find_files
 from hostcore_builtin_plugins.sources.file_dataset import (
-    FileDataset,
     FileFormat,
     FileIndex,
     FilePart,
     ShardLocation,
     empty_file,
-    job_pointer,
     not_of_format,
     one_line,
 )
+from hostcore_builtin_plugins.sources.file_source import ALLOW_NULLS, STORAGE_OPTIONS, FileSource
 from hostcore_builtin_plugins.sources.files import DataFile
 from hostcore_builtin_plugins.sources.row_budget import RowBudget
 from hostcore_builtin_plugins.sources.row_groups import Footer, column_sizes
-from hostcore_hookspecs import DataContext, InvalidData, InvalidSettings
-
-PARQUET_SUFFIXES = (".parquet",)
+from hostcore_hookspecs import DataContext, InvalidData
 
 #: A row group of a remote file is fetched at once up to this size, and in pieces of about this size if it is larger.
 _FETCH_BYTES = 8 << 20
@@ -36,8 +32,10 @@ _SMALLEST_READ = 1 << 16
 _FOOTERS = 64
 
 
-class ParquetSource:
+class ParquetSource(FileSource):
     """Opens Parquet files as a dataset."""
+
+    paths_key = "parquet_paths"
 
     @attrs.frozen(kw_only=True)
     class Settings:
@@ -46,31 +44,18 @@ class ParquetSource:
         parquet_paths: tuple[str, ...] | str = attrs.field(
             metadata={"help": "Files, folders (searched for `*.parquet`), globs and URIs."}
         )
-        storage_options: Mapping[str, Any] = attrs.field(
-            factory=dict, metadata={"help": "For the file systems of URIs, as fsspec takes them."}
-        )
-        allow_nulls: bool = attrs.field(default=False, metadata={"help": "Let nulls in numeric columns through."})
+        storage_options: Mapping[str, Any] = STORAGE_OPTIONS
+        allow_nulls: bool = ALLOW_NULLS
 
-    def __init__(self, *, settings: Settings) -> None:
-        if not settings.parquet_paths:
-            raise InvalidSettings("/parquet_paths", "names no file")
-        self._settings = settings
-
-    def open_dataset(self, dataset: Mapping[str, Any], ctx: DataContext) -> FileDataset:
-        """Find the files and read their footers."""
-        files = find_files(
-            self._settings.parquet_paths,
-            suffixes=PARQUET_SUFFIXES,
-            storage_options=self._settings.storage_options,
-            pointer=f"{job_pointer(ctx)}/parquet_paths",
-        )
-        parquet = ParquetFormat()
-        return FileDataset(files, lambda _: parquet, dataset=dataset, ctx=ctx, allow_nulls=self._settings.allow_nulls)
+    def file_format(self, ctx: DataContext) -> "ParquetFormat":  # noqa: ARG002 - nothing is kept between runs
+        """See :class:`FileSource`."""
+        return ParquetFormat()
 
 
 class ParquetFormat(FileFormat):
     """Parquet files. At most one file is open for each shard that is being read."""
 
+    suffixes = (".parquet",)
     part_name = "row group"
 
     def __init__(self) -> None:

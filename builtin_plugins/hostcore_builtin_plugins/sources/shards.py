@@ -17,13 +17,14 @@ from typing import Any
 
 import attrs
 
-from hostcore_builtin_plugins.sources.arrow import ARROW_SUFFIXES, ArrowFormat
-from hostcore_builtin_plugins.sources.csv_source import CSV_SUFFIXES, CsvFormat, CsvLayout, check_csv_layout
+from hostcore_builtin_plugins.sources.arrow import ArrowFormat
+from hostcore_builtin_plugins.sources.csv_source import CsvFormat, CsvLayout, check_csv_layout
 from hostcore_builtin_plugins.sources.data_files import find_below, find_file
 from hostcore_builtin_plugins.sources.file_dataset import FileDataset, FileFormat, job_pointer, shortened
+from hostcore_builtin_plugins.sources.file_source import ALLOW_NULLS, STORAGE_OPTIONS
 from hostcore_builtin_plugins.sources.files import DataFile
-from hostcore_builtin_plugins.sources.json_source import JSON_SUFFIXES, JsonFormat, JsonLayout, check_json_layout
-from hostcore_builtin_plugins.sources.parquet import PARQUET_SUFFIXES, ParquetFormat
+from hostcore_builtin_plugins.sources.json_source import JsonFormat, JsonLayout, check_json_layout
+from hostcore_builtin_plugins.sources.parquet import ParquetFormat
 from hostcore_builtin_plugins.sources.text_index import IndexCache
 from hostcore_builtin_plugins.stores.errors import data_errors
 from hostcore_hookspecs import DataContext, InvalidData, InvalidSettings
@@ -59,10 +60,8 @@ class ShardsSource:
         index: str = attrs.field(metadata={"help": "The index: a JSON file, or the URI of one."})
         csv: CsvLayout = attrs.field(factory=CsvLayout, metadata={"help": "How the shards in CSV are written."})
         json: JsonLayout = attrs.field(factory=JsonLayout, metadata={"help": "What the shards in JSON have in them."})
-        storage_options: Mapping[str, Any] = attrs.field(
-            factory=dict, metadata={"help": "For the file system of a URI, as fsspec takes them."}
-        )
-        allow_nulls: bool = attrs.field(default=False, metadata={"help": "Let nulls in numeric columns through."})
+        storage_options: Mapping[str, Any] = STORAGE_OPTIONS
+        allow_nulls: bool = ALLOW_NULLS
 
     def __init__(self, *, settings: Settings) -> None:
         if not settings.index:
@@ -86,17 +85,17 @@ class ShardsSource:
     def _formats(self, index: DataFile, records: Sequence[_Record], ctx: DataContext) -> list[FileFormat]:
         """The format of each shard, by the ending of its name."""
         cache, pointer = IndexCache(ctx.cache_dir), job_pointer(ctx)
-        formats: dict[tuple[str, ...], FileFormat] = {
-            PARQUET_SUFFIXES: ParquetFormat(),
-            ARROW_SUFFIXES: ArrowFormat(),
-            CSV_SUFFIXES: CsvFormat(self._settings.csv, cache=cache, pointer=f"{pointer}/csv"),
-            JSON_SUFFIXES: JsonFormat(self._settings.json, cache=cache, pointer=f"{pointer}/json"),
-        }
+        formats: Sequence[FileFormat] = (
+            ParquetFormat(),
+            ArrowFormat(),
+            CsvFormat(self._settings.csv, cache=cache, pointer=f"{pointer}/csv"),
+            JsonFormat(self._settings.json, cache=cache, pointer=f"{pointer}/json"),
+        )
         found = []
         for record in records:
-            own = next((one for endings, one in formats.items() if record.shard.endswith(endings)), None)
+            own = next((one for one in formats if record.shard.endswith(one.suffixes)), None)
             if own is None:
-                endings = ", ".join(ending for group in formats for ending in group)
+                endings = ", ".join(ending for one in formats for ending in one.suffixes)
                 raise InvalidData(
                     f"{index.name} names {record.shard}, whose ending tells no format",
                     pointer=f"{pointer}/index",

@@ -119,12 +119,14 @@ def meaning(error: Exception, uri: str, pointer: str | None = None) -> HostcoreE
     """
     if isinstance(error, HostcoreError):
         return error
+    if isinstance(error, FileNotFoundError) and (unanswered := _unanswered(error.__cause__)) is not None:
+        return meaning(unanswered, uri, pointer)
     status, retry_after = _answer(error)
     where: dict[str, Any] = {"pointer": pointer, "file": uri}
     if (status is not None and is_transient_status(status)) or error_code(error) in _TRANSIENT_CODES:
         where.update(is_transient=True, retry_after_seconds=retry_after, hint=_CHECK_STORE)
         return Unreachable(f"{uri} cannot be reached: {_text(error)}", **where)
-    if isinstance(error, FileNotFoundError) and not _is_no_answer(error.__cause__):
+    if isinstance(error, FileNotFoundError):
         return Missing(f"there is nothing at {uri}", is_transient=status is None, hint=_CHECK_NAME, **where)
     return _of_this_machine(error, uri, where) or _of_the_way(error, uri, where, status)
 
@@ -255,12 +257,12 @@ def _lacks_credentials(error: Exception) -> bool:
     )
 
 
-def _is_no_answer(cause: BaseException | None) -> bool:
-    """Return True if a "not found" means that the server gave no answer: over HTTP, fsspec has one error for both."""
-    status = getattr(cause, "status", None)
-    if isinstance(status, int):
-        return status not in (404, 410)
-    return isinstance(cause, ConnectionError | TimeoutError) or "aiohttp" in _packages(cause)
+def _unanswered(cause: BaseException | None) -> Exception | None:
+    """Return the cause of a "not found" that is no answer of the server: over HTTP, fsspec has one error for both."""
+    is_network = isinstance(cause, ConnectionError | TimeoutError) or "aiohttp" in _packages(cause)
+    if not isinstance(cause, Exception) or not is_network or getattr(cause, "status", None) in (404, 410):
+        return None
+    return cause
 
 
 def _answer(error: BaseException) -> tuple[int | None, float | None]:
@@ -298,7 +300,5 @@ def _status(value: Any) -> int | None:
 
 def _text(error: BaseException) -> str:
     """Return the first message in the chain, with its class; some exceptions have none, such as fsspec's timeout."""
-    if isinstance(error, FileNotFoundError) and error.__cause__ is not None:  # its own is the URL alone
-        error = error.__cause__
     texts = ((type(one).__name__, " ".join(str(one).split())) for one in _chain(error))
     return next((f"{name}: {text}" for name, text in texts if text), type(error).__name__)

@@ -11,6 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
+import psutil
 from fsspec.callbacks import Callback
 from fsspec.implementations.local import LocalFileSystem
 
@@ -267,7 +268,8 @@ class Writer:
         """
         if self.token == _TOKEN:
             return False
-        if self.host == place_name() and not _is_alive(self.pid):
+        # With another token, this pid was a process before this one.
+        if self.host == place_name() and (self.pid == os.getpid() or not psutil.pid_exists(self.pid)):
             return True
         return now() - changed() > _SILENT_SECONDS
 
@@ -275,15 +277,3 @@ class Writer:
 def name_for_writing() -> str:
     """Return a unique hidden name for a file that gets its own name when it is whole."""
     return f"{_PREFIX}{place_name()}-{os.getpid()}-{_TOKEN}-{next(_NUMBERS)}"
-
-
-def _is_alive(pid: int) -> bool:
-    if pid == os.getpid():  # with another token: it was a process before this one
-        return False
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:  # the process belongs to another user
-        return True
-    return True

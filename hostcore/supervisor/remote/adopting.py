@@ -8,7 +8,6 @@
 Every process that runs a job adopts. Who submits asks the mirror first, as far as it can, and fetches nothing.
 """
 
-import errno
 import os
 import shutil
 from collections.abc import Callable
@@ -17,7 +16,7 @@ from typing import Final
 
 import attrs
 
-from hostcore.checkpoints.durable import fsync_folder, move, write_file
+from hostcore.checkpoints.durable import move, write_file
 from hostcore.checkpoints.find import Found
 from hostcore.checkpoints.names import record_name
 from hostcore.runs.attempts import claimed_attempts, is_orphaned, newest_attempt, read_claim, remove_orphaned
@@ -30,6 +29,7 @@ from hostcore.runs.statuses import ALIVE
 from hostcore.runs.summary import summarize
 from hostcore.supervisor.opening import MirrorConflict, asks_for_more, require_same_job
 from hostcore.supervisor.plan import RunPlan
+from hostcore.supervisor.remote.cache import put_in_place, sync_folders
 from hostcore.supervisor.remote.checkpoints import bring_newest
 from hostcore.supervisor.remote.mirror import LOCK, Mirror, mirror_of
 from hostcore.supervisor.writable import file_errors
@@ -197,7 +197,7 @@ def _adopt(plan: RunPlan, mirror: Mirror, tell: Tell, *, launched: bool) -> None
         if is_noted:
             _add_to_note(RunDirectory(temporary), plan.directory, launched=launched)
         else:
-            _move_into_place(temporary, place)
+            put_in_place(temporary, place, lambda: True)  # another process has adopted it: the content is the same
     finally:
         shutil.rmtree(outer, ignore_errors=True)
 
@@ -217,16 +217,6 @@ def _add_to_note(arrived: RunDirectory, directory: RunDirectory, *, launched: bo
         attrs.evolve(launch, attempt=attempt, sees_run_dir=True).write(directory.launch)
     for number in reversed(claimed_attempts(arrived.attempts)):
         move(arrived.attempts / f"{number}.json", directory.attempts / f"{number}.json")
-
-
-def _move_into_place(temporary: Path, path: Path) -> None:
-    try:
-        temporary.rename(path)
-    except OSError as error:
-        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-            raise
-        return  # another process has adopted it meanwhile, with the same content
-    fsync_folder(path.parent)
 
 
 def _remove_leftovers(runs: Path, run_id: str) -> None:
@@ -263,8 +253,7 @@ def fetch_run(mirror: Mirror, target: Path, checkpoints: Path | None, tell: Tell
         tell(f"none of the {len(committed)} checkpoints in {folder.uri} verifies: the run starts again at step 0")
     if found is not None and checkpoints is not None:
         _move_to(checkpoints, found)
-    for path in (target, *(path for path in target.rglob("*") if path.is_dir())):
-        fsync_folder(path)
+    sync_folders(target)
 
 
 def _bring_log(place: Location, target: Path) -> None:

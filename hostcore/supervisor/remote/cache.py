@@ -117,20 +117,8 @@ class Shelf:
         """Make a fetched version appear, whole; the path of its content."""
         write_document(temporary / "source.json", attrs.asdict(cached))
         target = self.version(cached.version)
-        _sync(temporary)
-        try:
-            temporary.rename(target)
-        except OSError as error:
-            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                raise
-            if _whole(target) is None:  # the existing copy was changed since it was written
-                aside = temporary.with_suffix(".old.tmp")
-                target.rename(aside)
-                temporary.rename(target)
-                shutil.rmtree(aside, ignore_errors=True)
-            else:
-                shutil.rmtree(temporary, ignore_errors=True)
-        fsync_folder(self.path)
+        sync_folders(temporary)
+        put_in_place(temporary, target, lambda: _whole(target) is not None)
         return target / "content" / cached.name
 
 
@@ -140,7 +128,27 @@ def cached_file(path: Path, name: str, sha256: str) -> CachedFile:
     return CachedFile(path=name, size=found.st_size, sha256=sha256, mtime_ns=found.st_mtime_ns)
 
 
-def _sync(folder: Path) -> None:
+def put_in_place(temporary: Path, target: Path, is_whole: Callable[[], bool]) -> None:
+    """Give a fetched folder its name, unless a whole one has it, as when another process was first.
+
+    :param is_whole: Returns True if the folder that has the name is whole; a damaged folder gives way.
+    """
+    try:
+        temporary.rename(target)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        aside = temporary
+        if not is_whole():
+            aside = temporary.with_suffix(".old.tmp")
+            target.rename(aside)
+            temporary.rename(target)
+        shutil.rmtree(aside, ignore_errors=True)
+    fsync_folder(target.parent)
+
+
+def sync_folders(folder: Path) -> None:
+    """Bring the names in a folder, and in those below it, to the disk."""
     for current, _, _ in os.walk(folder):
         fsync_folder(Path(current))
 

@@ -5,7 +5,6 @@ The one that a run begins from goes to the cache::
     <cache>/checkpoints/<SHA-256 of the commit record>/step-000200/, step-000200.json
 """
 
-import errno
 import hashlib
 import shutil
 from collections.abc import Callable, Mapping
@@ -22,6 +21,7 @@ from hostcore.job.paths import is_uri
 from hostcore.runs.directory import cache_dir
 from hostcore.runs.record import RunRecord
 from hostcore.supervisor.plan import RunPlan
+from hostcore.supervisor.remote.cache import put_in_place, sync_folders
 from hostcore.supervisor.remote.mirror import options_for, untrusted
 from hostcore_builtin_plugins.stores.errors import Missing, WrongContent, store_errors
 from hostcore_builtin_plugins.stores.location import Location
@@ -78,9 +78,7 @@ def bring(folder: Location, step: int, target: Path) -> Found:
         with store_errors(remote.uri, pointer=folder.pointer):
             local.mkdir(parents=True)
             bring_files(remote.filesystem, wanted, label=record.folder_name, pointer=folder.pointer)
-            for inner in (path for path in local.rglob("*") if path.is_dir()):
-                fsync_folder(inner)
-            fsync_folder(local)
+            sync_folders(local)
             write_file(target / record_name(step), [content])
             fsync_folder(target)
     except BaseException:
@@ -180,7 +178,7 @@ def fetch_checkpoint(uri: str, options: Mapping[str, Any], tell: Tell, *, pointe
                 try:
                     temporary.mkdir(parents=True)
                     bring(folder, step, temporary)
-                    _put(temporary, record)
+                    put_in_place(temporary, kept, lambda: _is_whole(record))
                 finally:
                     shutil.rmtree(temporary, ignore_errors=True)
     except CheckpointError as error:
@@ -196,15 +194,3 @@ def _is_whole(record: Path) -> bool:
     except CheckpointError:
         return False
     return True
-
-
-def _put(temporary: Path, record: Path) -> None:
-    """Give a fetched checkpoint its place, which may hold a damaged one, or one that was just fetched elsewhere."""
-    kept = record.parent
-    if kept.exists() and not _is_whole(record):
-        shutil.rmtree(kept, ignore_errors=True)
-    try:
-        temporary.rename(kept)
-    except OSError as error:
-        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-            raise

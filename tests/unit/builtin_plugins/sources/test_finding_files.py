@@ -1,4 +1,3 @@
-import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -223,31 +222,6 @@ def test_a_device_is_refused() -> None:
 
 def test_a_null_character_is_refused() -> None:
     assert error_of("/data/\0.parquet").pointer == "/dataset/parquet_paths/0"
-
-
-def test_a_protocol_without_its_package_says_what_to_install() -> None:
-    error = error_of("dropbox://data/a.parquet")
-    assert "dropbox:// URIs need a package that is not installed" in error.message
-    assert error.hint == "pip install dropboxdrivefs"
-
-
-def test_an_unknown_protocol_is_refused_with_the_nearest_one() -> None:
-    error = error_of("memroy://data/a.parquet")
-    assert error.message == "memroy:// URIs are unknown here"
-    assert "did you mean memory://?" in str(error.hint)
-
-
-def test_options_that_a_file_system_does_not_take_are_refused() -> None:
-    error = error_of("reference://a.parquet")
-    assert error.message.startswith("the file system of reference://a.parquet cannot be made: ")
-    assert ("'fo'" in error.message, error.hint) == (True, "look at its storage_options")
-
-
-def test_a_store_that_does_not_answer_is_one_error() -> None:
-    with socket.socket() as bound:  # nobody else gets its port, and it does not listen
-        bound.bind(("127.0.0.1", 0))
-        port = bound.getsockname()[1]
-        assert "cannot be reached" in error_of(f"ftp://127.0.0.1:{port}/a.parquet").message
 
 
 def test_a_missing_object_is_refused_with_the_names_close_to_it() -> None:

@@ -177,25 +177,6 @@ def test_all_that_is_wrong_is_told_at_once_each_with_its_pointer(fetch: Any, mem
         }
 
 
-def test_an_unknown_scheme_suggests_the_near_ones(fetch: Any) -> None:
-    with pytest.raises(Errors, match="s4://") as caught:
-        fetch({"model": "s4://bucket/x"})
-    assert "s3://" in str(error_of(caught).hint)
-
-
-def test_a_scheme_whose_package_is_missing_names_what_to_install(fetch: Any) -> None:
-    with pytest.raises(Errors, match="dropbox://") as caught:
-        fetch({"model": "dropbox://folder/x"})
-    assert (error_of(caught).code, error_of(caught).hint) == ("store.package", "pip install dropboxdrivefs")
-
-
-def test_options_that_the_file_system_refuses_are_told(fetch: Any, troubled: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr(troubled, "__init__", lambda self: None)
-    with pytest.raises(Errors, match="cannot be made") as caught:
-        fetch({"model": {"uri": "troubled://x", "storage_options": {"colour": "blue"}}})
-    assert error_of(caught).code == "store.options"
-
-
 def test_a_name_that_leads_out_of_the_folder_is_refused(fetch: Any, memory: Any) -> None:
     memory.store["/evil/../../x"] = memory_file(memory, "/evil/../../x", b"x")
     memory.pipe("/evil/fine", b"x")

@@ -1,14 +1,12 @@
 """Where a job is to be copied to is looked at before it runs."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hostcore.job.load import load_job
 from hostcore.supervisor.remote.mirror import require_places
-from hostcore_builtin_plugins.stores.errors import StoreError, store_errors
-from hostcore_builtin_plugins.stores.location import Location
+from hostcore_builtin_plugins.stores.errors import StoreError
 
 JOB = {"trainer": "somewhere:Trainer", "max_steps": 1}
 
@@ -32,18 +30,3 @@ def test_a_place_that_there_is_not_is_refused(change: dict[str, Any], code: str,
 def test_places_that_there_may_be_are_not_asked() -> None:
     uploaders = [{"use": "fsspec", "uri": "s3://nobody-knows/runs"}, {"use": "fsspec", "uri": "/nowhere/at/all"}]
     require_places(load_job({**JOB, "uploaders": uploaders}))
-
-
-def test_a_folder_with_colons_chains_no_file_systems(tmp_path: Path) -> None:
-    (tmp_path / "zip::runs").mkdir()
-    (tmp_path / "zip::runs" / "a").write_bytes(b"content")
-    assert Location.of(f"{tmp_path}/zip::runs").below("a").read() == b"content"
-
-
-def test_a_server_that_gives_no_answer_is_not_a_file_that_is_not_there() -> None:
-    with pytest.raises(StoreError) as absent, store_errors("http://a/x"):
-        raise FileNotFoundError("http://a/x")
-    with pytest.raises(StoreError) as silent, store_errors("http://a/x"):
-        raise FileNotFoundError("http://a/x") from ConnectionRefusedError("refused")
-    assert (absent.value.code, silent.value.code) == ("store.missing", "store.unreachable")
-    assert "refused" in silent.value.message
