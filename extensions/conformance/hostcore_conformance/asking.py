@@ -26,11 +26,11 @@ def open_session(
     expected_failures: Mapping[str, str] | None = None,
     start: Path | None = None,
 ) -> Session:
-    """Find a plugin and its example; nothing is asked yet.
+    """Find a plugin and its example; no check is made yet.
 
     :param start: The folder from which on a ``pyproject.toml`` is looked for; the working directory if not given.
     :return: To be closed.
-    :raises HostcoreError: There is no such plugin, or what is said about it cannot be used.
+    :raises HostcoreError: There is no such plugin, or its example cannot be used.
     """
     ref = find_plugin(name, kind)
     start = start or Path.cwd()
@@ -62,7 +62,7 @@ def check_plugin(
     :param only: An id (``trainer.killed[setup]``), a check with all its variants, a pattern (``trainer.*``), or several
         of these.
     :return: One result a check, in order.
-    :raises HostcoreError: There is no such plugin, or what is said about it cannot be used.
+    :raises HostcoreError: There is no such plugin, or its example cannot be used.
     """
     with open_session(
         name, kind=kind, settings=settings, job=job, harness=harness, expected_failures=expected_failures
@@ -71,7 +71,7 @@ def check_plugin(
 
 
 def report_on(ref: PluginRef, results: Sequence[CheckResult], *, complete: bool = True) -> Report:
-    """What came of the checks of a plugin, with the versions that they were made with."""
+    """Build the report of a plugin's checks, with the versions that they were made with."""
     return Report(
         kind=ref.kind,
         name=ref.name,

@@ -1,4 +1,4 @@
-"""What a check is, and the table of all checks."""
+"""Checks, and the table of all of them."""
 
 import functools
 import inspect
@@ -55,7 +55,7 @@ class Check:
         return " ".join(self.doc.partition("\n\n")[0].split())
 
     def is_for(self, kind: str) -> bool:
-        """Whether plugins of a kind are asked it."""
+        """Return whether the check is for plugins of a kind."""
         return self.kind in (EVERY_KIND, kind)
 
     def __call__(self, subject: "Subject") -> None:
@@ -148,7 +148,7 @@ def with_required(wanted: Iterable[Check], known: Collection[Check]) -> tuple[Ch
 
 
 def required_by(check: Check, known: Collection[Check]) -> Iterator[Check]:
-    """What must have passed before a check, with all variants."""
+    """Yield the checks that must have passed before a check, with all variants."""
     return (one for family in check.requires for one in known if one.family == family)
 
 

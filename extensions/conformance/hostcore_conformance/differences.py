@@ -1,4 +1,4 @@
-"""Where two values differ, to the bit: states, settings, batches, and whatever else plugins work with."""
+"""Differences of two values, to the bit: states, settings, batches, and whatever else plugins work with."""
 
 import struct
 from collections.abc import Collection, Iterator, Mapping
@@ -10,16 +10,16 @@ import attrs
 _DEPTH: Final = 8
 
 
-class _Missing:
+class _NoValue:
     def __repr__(self) -> str:
         return "nothing"
 
 
-_MISSING: Final = _Missing()
+_MISSING: Final = _NoValue()
 
 
 @attrs.frozen(kw_only=True)
-class Difference:
+class ValueDifference:
     """A place at which two values differ."""
 
     #: The keys, positions and attributes that lead there.
@@ -34,13 +34,13 @@ class Difference:
 
     @property
     def expected(self) -> str:
-        """What is there in the first value, in words."""
+        """The part of the first value, in words."""
         where = self._first_number()
         return shown(self.one) if where is None else f"{self.one[where].item()!r} at {list(where)}"
 
     @property
     def got(self) -> str:
-        """What is there in the other value, in words."""
+        """The part of the other value, in words."""
         where = self._first_number()
         if where is not None:
             count = int((self.one != self.other).sum())
@@ -73,11 +73,11 @@ class Difference:
 
     @property
     def _are_alike(self) -> bool:
-        """Whether these are two arrays of one form."""
+        """True if these are two arrays of one form."""
         return _is_array(self.one) and _is_array(self.other) and _form(self.one) == _form(self.other)
 
     def _first_number(self) -> tuple[int, ...] | None:
-        """The place of the first number that differs between two arrays; None if there is no more to say than these."""
+        """Return the place of the first number that differs between two arrays; None without one."""
         if not self._are_alike or not tuple(self.one.shape):
             return None
         places = (self.one != self.other).nonzero()
@@ -85,7 +85,7 @@ class Difference:
         return tuple(int(index) for index in first) if len(first) else None
 
 
-def differences(one: Any, other: Any) -> Iterator[Difference]:
+def differences(one: Any, other: Any) -> Iterator[ValueDifference]:
     """The places at which two values differ.
 
     Looks into mappings, lists, tuples, record batches and objects with attributes. Numbers, arrays and tensors are
@@ -94,7 +94,7 @@ def differences(one: Any, other: Any) -> Iterator[Difference]:
     yield from _differences(one, other, (), _DEPTH)
 
 
-def first_difference(one: Any, other: Any, *, but: Collection[str] = ()) -> Difference | None:
+def first_difference(one: Any, other: Any, *, but: Collection[str] = ()) -> ValueDifference | None:
     """The first place at which two values differ; None if there is none.
 
     :param but: Paths that are not compared.
@@ -111,13 +111,13 @@ def in_words(one: Any, other: Any, at: str = "") -> str | None:
     return found.beside(at) if found else None
 
 
-def _differences(one: Any, other: Any, keys: tuple[str, ...], depth: int) -> Iterator[Difference]:
+def _differences(one: Any, other: Any, keys: tuple[str, ...], depth: int) -> Iterator[ValueDifference]:
     if one is other:
         return
     mine, its = parts(one), parts(other)
     if not _are_of_one_kind(one, other) or not (mine or its):
         if not _same(one, other):
-            yield Difference(keys=keys, one=one, other=other)
+            yield ValueDifference(keys=keys, one=one, other=other)
         return
     depth -= not isinstance(one, Mapping | list | tuple)
     for key in {**mine, **its} if depth else ():
@@ -125,11 +125,11 @@ def _differences(one: Any, other: Any, keys: tuple[str, ...], depth: int) -> Ite
         if key in mine and key in its:
             yield from _differences(mine[key], its[key], here, depth)
         else:
-            yield Difference(keys=here, one=mine.get(key, _MISSING), other=its.get(key, _MISSING))
+            yield ValueDifference(keys=here, one=mine.get(key, _MISSING), other=its.get(key, _MISSING))
 
 
 def parts(value: Any) -> Mapping[Any, Any]:
-    """What a value consists of, by key, position or attribute; empty for what is not looked into."""
+    """Return the parts of a value, by key, position or attribute; empty for a leaf."""
     if isinstance(value, Mapping):
         return value
     if isinstance(value, list | tuple):
@@ -154,7 +154,7 @@ def _are_of_one_kind(one: Any, other: Any) -> bool:
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Whether two values that are not looked into are equal, bit by bit."""
+    """Return whether two leaves are equal, bit by bit."""
     if _is_array(one) and _is_array(other):
         if str(one.dtype) == "object":
             return bool(one.tolist() == other.tolist())

@@ -1,10 +1,10 @@
-"""How a check says that a plugin does not hold, and that it cannot be asked."""
+"""Errors of a check: a plugin does not hold, or cannot be checked."""
 
 from hostcore_hookspecs.errors import HostcoreError
 
 
 class ConformanceError(AssertionError):
-    """A plugin does not do what the contract says.
+    """A plugin violates the contract.
 
     :param expected: What should have been seen.
     :param got: What was seen, with the names and numbers that prove it.
@@ -49,6 +49,6 @@ class NoExample(NotApplicable):
 
 
 class InvalidExample(HostcoreError):
-    """What the kit was told about a plugin (example, harness, known failures) cannot be used."""
+    """A part of an example (job, harness, known failures) cannot be used."""
 
     code = "conformance.example"

@@ -19,7 +19,7 @@ from hostcore_hookspecs.reporter import ReporterContext
 _CHECKPOINT: Final = "checkpoints/step-000020"
 _TRACEBACK: Final = 'Traceback (most recent call last):\n  File "trainer.py", line 30, in train_step\nValueError: no'
 
-#: Every kind of event with all that it can say.
+#: Every kind of event with all its fields.
 FULL: Final[Mapping[str, Payload]] = MappingProxyType(
     {
         "run_submitted": events.RunSubmitted(
@@ -115,7 +115,7 @@ class EventFixtures:
 
     @property
     def ctx(self) -> ReporterContext:
-        """What the reporter is told about the attempt."""
+        """Context of the reporter in this attempt."""
         job = Job(
             run_id=self.run_id,
             trainer="conformance",
@@ -152,7 +152,7 @@ class EventFixtures:
         return event
 
     def begin(self) -> list[Event]:
-        """How an attempt begins."""
+        """Add and return the events of an attempt's begin."""
         return [
             self.add(FULL["run_submitted"], step=None, epoch=None),
             *([self.add(FULL["run_resumed"])] if self.attempt > 1 else []),
@@ -168,7 +168,7 @@ class EventFixtures:
         ]
 
     def end(self, name: str = "run_succeeded") -> list[Event]:
-        """How an attempt ends."""
+        """Add and return the event of an attempt's end."""
         return [self.add(FULL[name])]
 
     def whole(self, steps: int = 4) -> list[Event]:
@@ -176,7 +176,7 @@ class EventFixtures:
         return [*self.begin(), *self.train(steps), *self.end()]
 
     def next_attempt(self) -> None:
-        """What is added from now on belongs to the next one."""
+        """Begin the next attempt, to which the following events belong."""
         self.attempt += 1
         self._last_seq = len(self.events)
 

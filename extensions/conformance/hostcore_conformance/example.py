@@ -1,4 +1,4 @@
-"""What a plugin's author gives the kit to work with: an example of its use, a harness, and the failures that are known.
+"""Example of a plugin from its author: its use, a harness, and the failures that are known.
 
 Given in code, on the command line, or in the nearest ``pyproject.toml``::
 
@@ -31,7 +31,7 @@ _TABLE: Final = "tool.hostcore.conformance"
 
 @attrs.frozen(kw_only=True)
 class Example:
-    """How a plugin is used, as its author would show it."""
+    """Use of a plugin, as its author would show it."""
 
     #: As they would stand in a job: of a data source the keys of ``dataset``, of a callback those beside ``use``.
     settings: Mapping[str, Any] = attrs.field(factory=dict)
@@ -98,11 +98,11 @@ def nearest_project(start: Path) -> Path | None:
 
 
 def declared_example(name: str, kind: str, *, start: Path) -> Example | None:
-    """What the nearest ``pyproject.toml`` says about a plugin; None if it says nothing.
+    """Read a plugin's example in the nearest ``pyproject.toml``; None without one.
 
     :param name: The plugin's registered name; the table is called so, or ``kind:name``.
     :param start: The folder to look in first, and then above.
-    :raises InvalidExample: It says something that the kit does not understand.
+    :raises InvalidExample: The table has something that the kit does not understand.
     """
     file = nearest_project(start)
     if file is None:
@@ -147,7 +147,7 @@ def _require_known(key: str, value: object, where: str, file: Path) -> None:
 
 
 def load_symbol(reference: str, folder: Path) -> Any:
-    """What ``tests/harness.py:Sink`` or ``package.module:Sink`` names.
+    """Load the object behind ``tests/harness.py:Sink`` or ``package.module:Sink``.
 
     :param folder: Where the path of a file starts.
     :raises InvalidExample: There is no such thing, or importing it fails.

@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     from hostcore_hookspecs import DataContext, Shard
     from hostcore_hookspecs.data_source import Dataset
 
-SOURCE: Final = "hostcore_conformance.excerpt:Excerpt"
+SOURCE: Final = "hostcore_conformance.excerpt:DataExcerpt"
 
 
-class Excerpt:
+class DataExcerpt:
     """Opens what another source opens, and ends it after some rows."""
 
     @attrs.frozen(kw_only=True)
     class Settings:
-        """What there is an excerpt of."""
+        """Source of the excerpt."""
 
         #: The name of the other source, its settings, and the whole object of the job.
         of: str
@@ -58,7 +58,7 @@ class Excerpt:
 
 @functools.cache
 def _installed() -> Discovered:
-    """What is installed. A run asks for each of its data, and nothing is installed while the checks are made."""
+    """Return the installed plugins, cached: a run asks for each of its data, and nothing is installed during checks."""
     return discover()
 
 

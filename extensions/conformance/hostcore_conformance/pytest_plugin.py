@@ -1,4 +1,4 @@
-"""What the kit adds to pytest: a line for each plugin that was checked, ``--conformance-report`` and ``-certified``.
+"""The kit's part of pytest: a line for each plugin that was checked, ``--conformance-report`` and ``-certified``.
 
 Every pytest of an environment that has hostcore loads it, so it imports nothing else of the kit before a check is made.
 """
@@ -15,7 +15,7 @@ _ATTRIBUTE: Final = "hostcore_conformance"
 _OPTION: Final = "--conformance-report"
 _CERTIFIED: Final = "--conformance-certified"
 _PARTIAL: Final = "--conformance-partial"
-#: Whether the processes that the checks need were told to begin.
+#: Whether the processes that the checks need have been started.
 _PREPARED: Final = pytest.StashKey[bool]()
 
 

@@ -24,7 +24,7 @@ from hostcore_conformance.subject import Subject
 from hostcore_hookspecs import hookimpl
 from hostcore_hookspecs.events import Event, RunStarted
 
-#: What every rehearsal decides for itself, unless the check says otherwise.
+#: Keys that every rehearsal sets itself, unless the check sets them.
 _SMALL: Final[Mapping[str, Any]] = {
     "run_id": "rehearsal",
     "max_steps": 6,
@@ -43,12 +43,12 @@ _NOT_OF_PLUGINS: Final = ("/attr/", "/torch/", "/numpy/", "/pluggy/", "/hostcore
 
 
 class RunTraceback(Exception):
-    """What a failed run said; the cause of the error that a check raises about it."""
+    """Traceback of a failed run; the cause of the error that a check raises about it."""
 
 
 @attrs.frozen(kw_only=True, eq=False)
-class Recording:
-    """What a run has left behind."""
+class RunRecording:
+    """Files of a finished run."""
 
     directory: RunDirectory
 
@@ -71,7 +71,7 @@ class Recording:
 
     @property
     def on_cpu(self) -> bool:
-        """Whether it was trained on the CPU."""
+        """True if it was trained on the CPU."""
         return all(one.payload.device == "cpu" for one in self.events if isinstance(one.payload, RunStarted))
 
     @property
@@ -85,7 +85,7 @@ class Recording:
         return [record.step for record in committed(self.checkpoints)]
 
     def state(self, step: int | None = None, name: str = "state") -> Any:
-        """What a checkpoint holds.
+        """Read a part of a checkpoint.
 
         :param step: Its step; that of the last one if not given.
         :param name: ``state`` of the trainer, ``host``, or ``rank-0``.
@@ -97,7 +97,7 @@ class Recording:
 
 
 @attrs.frozen(kw_only=True, eq=False)
-class Rehearsal(Recording):
+class Rehearsal(RunRecording):
     """A run that is over."""
 
     result: RunResult
@@ -106,7 +106,7 @@ class Rehearsal(Recording):
         """See that it has succeeded.
 
         :param what: The run in words: ``a run with it``.
-        :param fix: What to do about it, if its error does not say.
+        :param fix: What to do about it, if its error has no hint.
         :raises ConformanceError: It has not; with the run's own error.
         """
         if self.result.status == "succeeded":

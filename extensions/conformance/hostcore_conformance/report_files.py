@@ -1,4 +1,4 @@
-"""What came of the checks, as files: JSON, JUnit XML for continuous integration servers, and a badge for a README."""
+"""Results of the checks as files: JSON, JUnit XML for continuous integration servers, and a badge for a README."""
 
 import json
 import os
@@ -31,9 +31,9 @@ class ReportUnwritable(HostcoreError):
 
 
 def require_writable(path: Path, option: str) -> None:
-    """See that a file can be written, before the work is done that it is to tell of.
+    """See that a file can be written, before the work of its contents is done.
 
-    :param option: What names the file.
+    :param option: The option that names the file.
     :raises ReportUnwritable: It cannot.
     """
     folder = path.absolute().parent
@@ -127,7 +127,7 @@ def _case(result: CheckResult, suite: str, partial: bool) -> ET.Element:
 
 
 def _is_error(result: CheckResult, partial: bool) -> bool:
-    """Whether a check could not be asked without an example, and does not only follow from another."""
+    """Return whether a check could not be made without an example, and does not only follow from another."""
     return result.no_example and not result.is_followup and not partial
 
 
@@ -150,7 +150,7 @@ def _text(text: str) -> str:
 
 @attrs.frozen(kw_only=True)
 class Saying:
-    """What the badge says."""
+    """Text and colour of the badge."""
 
     text: str
     #: Of the right half; with white text on it, the contrast is at least 4.5 (WCAG AA).
@@ -158,7 +158,7 @@ class Saying:
 
 
 def saying(reports: Sequence[Report]) -> Saying:
-    """What can be said of all the plugins together."""
+    """Return the badge of all the plugins together."""
     contract = ".".join(reports[0].api_version.split(".")[:2]) if reports else ""
     if reports and all(report.certified for report in reports):
         return Saying(text=f"certified {contract}", colour="#1a7f37")

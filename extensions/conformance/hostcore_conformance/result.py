@@ -1,4 +1,4 @@
-"""What came of a check, and of all of them."""
+"""Result of a check, and of all of them."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal
@@ -24,11 +24,11 @@ _VERDICTS: Final[Mapping[Verdict, str]] = {
 
 @attrs.frozen(kw_only=True)
 class CheckResult:
-    """What came of one check."""
+    """Result of one check."""
 
     id: str
     #: ``blocked``: a check that it requires did not pass. ``skipped``: it does not apply. ``expected_failure``: it
-    #: failed, as its author said it would.
+    #: failed, as its author had announced.
     status: Status
     level: Level
     #: One line; empty if it passed.
@@ -46,7 +46,7 @@ class CheckResult:
 
     @property
     def ok(self) -> bool:
-        """Whether the plugin keeps the contract, as far as this check goes."""
+        """True if the plugin keeps the contract, as far as this check goes."""
         return self.status != "failed" or self.level == "should"
 
     @property
@@ -61,12 +61,12 @@ class CheckResult:
 
     @property
     def is_followup(self) -> bool:
-        """Whether it was not asked because another was not, whose message says why."""
+        """True if it was not made because another was not, whose message has the reason."""
         return self.message.startswith(NOT_ASKED)
 
     @property
     def certifies(self) -> bool:
-        """Whether a plugin with this result can be certified."""
+        """True if a plugin with this result can be certified."""
         return self.status == "passed" or (self.status == "skipped" and not self.wants_example)
 
     def as_dict(self) -> dict[str, Any]:
@@ -81,7 +81,7 @@ class CheckResult:
 
 @attrs.frozen(kw_only=True)
 class Report:
-    """What came of all checks of one plugin."""
+    """Results of all checks of one plugin."""
 
     kind: str
     name: str
@@ -98,22 +98,22 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether it keeps the contract: no MUST has failed."""
+        """True if it keeps the contract: no MUST has failed."""
         return all(result.ok for result in self.results)
 
     @property
     def certified(self) -> bool:
-        """Whether it does all that can be asked of it, MUST and SHOULD, and nothing was left unasked."""
+        """True if it passed every check that can be made, MUST and SHOULD, and none was left out."""
         return self.complete and bool(self.results) and all(result.certifies for result in self.results)
 
     @property
     def is_fully_checked(self) -> bool:
-        """Whether there was an example of its use, so that it could be asked everything that needs one."""
+        """True if there was an example of its use for all checks that need one."""
         return not any(result.no_example for result in self.results)
 
     @property
     def verdict(self) -> Verdict:
-        """What can be said of it."""
+        """Verdict about the plugin."""
         if not self.ok:
             return "fails"
         if not self.is_fully_checked:

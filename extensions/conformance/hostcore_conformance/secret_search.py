@@ -11,7 +11,7 @@ from hostcore_hookspecs.errors import HostcoreError
 
 
 def no_secret(subject: Subject) -> str | None:
-    """Why a check of secrets does not apply; None if it does."""
+    """Return the reason why a check of secrets does not apply; None if it does."""
     return None if secrets_of(subject) else "its example has no settings with a secret"
 
 

@@ -19,10 +19,10 @@ class Served:
 
     A context manager: leaving it closes the instance, if anything else was called since it was closed.
 
-    :param subject: Its harness may say with ``patience_seconds`` that with its settings no call takes as long as the
-        host would wait.
+    :param subject: Its harness may declare with ``patience_seconds`` that with its settings no call takes as long as
+        the host would wait.
     :param component: The instance; a new one if not given.
-    :param threads: How many there are. Calls take the first, unless :meth:`start` is told otherwise.
+    :param threads: How many there are. Calls take the first, unless :meth:`start` names another.
     """
 
     def __init__(self, subject: Subject, component: Component | None = None, *, threads: int = 1) -> None:
@@ -85,7 +85,7 @@ class Served:
         return self.outcome(method, self.start(method, *arguments))
 
     def outcome(self, method: str, call: Future[Any]) -> Any:
-        """What a call has returned or raised, once it is over.
+        """Return the result or the exception of a call, once it is over.
 
         :raises ConformanceError: It does not come back.
         """
@@ -105,7 +105,7 @@ class Served:
         return self.returned(self.attempt(method, *arguments), method, fix=fix, what=what)
 
     def returned(self, came: Any, method: str, *, fix: str, what: str = "") -> Any:
-        """What a call has returned.
+        """Return the result of a call.
 
         :param came: What it has returned or raised.
         :raises ConformanceError: It has raised.
@@ -150,5 +150,5 @@ def _nothing(*_: Any) -> None:
 
 
 def patience_seconds(subject: Subject) -> float:
-    """How long a call may take."""
+    """Return the seconds that a call may take."""
     return float(getattr(subject.harness, "patience_seconds", PATIENCE_SECONDS))

@@ -87,7 +87,7 @@ class Session:
             yield self.result(check)
 
     def result(self, check: Check) -> CheckResult:
-        """What comes of a check; asked once."""
+        """Return the result of a check, which is made once."""
         if check.id not in self._results:
             self.judge(check, self._ask(check))
         return self._results[check.id]
@@ -102,11 +102,11 @@ class Session:
         self._results.update((result.id, result) for result in results)
 
     def known(self, check: Check) -> CheckResult | None:
-        """What came of a check; None if it was not asked."""
+        """Return the result of a check; None if it was not made."""
         return self._results.get(check.id)
 
     def error(self, check: Check) -> BaseException | None:
-        """What was raised while a check was made; None if nothing was."""
+        """Return the exception of a check; None without one."""
         return self._errors.get(check.id)
 
     def _ask(self, check: Check) -> CheckResult:
@@ -214,7 +214,7 @@ def selected(checks: Iterable[Check], only: Sequence[str]) -> tuple[Check, ...]:
 
 
 def _because(required: Check, found: CheckResult, became: str) -> str:
-    """Why a check is not asked: what stands at the beginning of the chain, not all of its links."""
+    """Return the reason why a check is not made: the beginning of the chain, not all of its links."""
     if found.is_followup:
         return found.message
     return f"{NOT_ASKED}{required.id} {became}: {found.message}"

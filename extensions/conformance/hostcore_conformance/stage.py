@@ -47,7 +47,7 @@ class StageTrainer:
 
     @attrs.frozen(kw_only=True)
     class Hyperparams:
-        """What a check may want to be otherwise."""
+        """Options for checks."""
 
         #: Whether the optimizer is made known with ``register_optimizer``.
         registers: bool = True

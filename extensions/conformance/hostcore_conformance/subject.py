@@ -103,14 +103,14 @@ class Subject:
 
     @property
     def has_job(self) -> bool:
-        """Whether the author gave an example job."""
+        """True if the author gave an example job."""
         return self._example_job is not None
 
     @property
     def job(self) -> dict[str, Any]:
         """A copy of what matters of the example job: data, hyperparameters, precision; no reporters, no uploaders.
 
-        How long it runs and what it writes is for the check to say. Of a trainer, ``trainer`` is the subject, and data
+        The check sets its length and its output. Of a trainer, ``trainer`` is the subject, and data
         that it brings is written into the job, where it means the same. Empty if the author gave none.
         """
         given = self._example_job or {}
@@ -124,7 +124,7 @@ class Subject:
         """The sections of data that the trainer brings to a job, with absolute paths."""
         try:
             return brought_sections(self, job)
-        except Exception:  # noqa: BLE001 - a check and every run ask again, and say what is wrong
+        except Exception:  # noqa: BLE001 - a check and every run ask again, and report the error
             return {}
 
     @property
@@ -134,11 +134,11 @@ class Subject:
 
     @property
     def capabilities(self) -> Capabilities:
-        """What a trainer declares; the defaults for all other kinds."""
+        """Capabilities that a trainer declares; the defaults for all other kinds."""
         return self.component().capabilities
 
     def has(self, hook: str) -> bool:
-        """Whether it implements a hook of its kind."""
+        """Return whether it implements a hook of its kind."""
         return hook in self.component().hook_names
 
     def component(self, settings: Mapping[str, Any] | None = None) -> Component:
@@ -162,8 +162,8 @@ class Subject:
     def harness_method(self, name: str, purpose: str) -> Any:
         """A method of the author's harness.
 
-        :param name: Such as ``received``. A harness that has None in its place says that its other side cannot do this:
-            a local file does not hang.
+        :param name: Such as ``received``. A harness that has None in its place declares that its other side cannot do
+            this: a local file does not hang.
         :param purpose: What for: ``so that the kit can see what has arrived``.
         :raises NotApplicable: It has none.
         """
@@ -199,7 +199,7 @@ class Subject:
         return path
 
     def shared(self, key: str, make: Callable[[], _T]) -> _T:
-        """What several checks need and one of them has made: a run, a component. Not to be changed by any.
+        """Return an object that several checks share and the first one makes: a run, a component. None may change it.
 
         :param key: Names it within the session.
         """

@@ -16,6 +16,7 @@ ROOMS = (
         f"extensions/{name}/hostcore_{name}"
         for name in (
             "chaos",
+            "conformance",
             "engines",
             "environments",
             "inspect",
@@ -53,9 +54,7 @@ NAMES_OF_PLUGINS = frozenset({"Settings", "Hyperparams"})
 #: Names of schemas in the OpenAPI document, which clients know; elsewhere they have a class of another purpose.
 SCHEMAS = frozenset({"CancelRequest", "Job", "Plan", "PluginUse", "Sweep", "Trial"})
 #: Names that have a second meaning yet, in a room that is not done.
-SHARED = frozenset(
-    {"Cursor", "Difference", "Entry", "Finding", "Kind", "Launcher", "Outages", "Recording", "RowReader"}
-)
+SHARED = frozenset({"Cursor", "Entry", "Kind", "Outages"})
 QUESTION = re.compile(r"(What|Whether|How|Where|Who|Whose|Why|When)\b")
 
 Trees = Mapping[Path, ast.Module]

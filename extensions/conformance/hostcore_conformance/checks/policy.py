@@ -108,8 +108,8 @@ def odd_jobs(subject: Subject) -> None:
     It is asked about jobs without plugins, with an import path (whose distribution and version are None), with a kind
     of plugin that came after it, with a thousand callbacks, without limits, owner and data, and with unknown keys.
 
-    An exception denies the job, and tells its owner nothing but a line of the policy's code. A policy that means to
-    deny what it does not know says so: Denial(reason=…).
+    An exception denies the job, and shows its owner nothing but a line of the policy's code. A policy that means to
+    deny what it does not know returns a reason: Denial(reason=…).
     """
     ask = _asking(subject)
     for what, plan in _odd_plans().items():
@@ -177,7 +177,7 @@ def same_answer(subject: Subject) -> None:
 
 @check("policy.decides", requires=("policy.answers",))
 def decides(subject: Subject) -> None:
-    """The policy denies what its author says that it denies, and allows what it is said to allow.
+    """The policy denies the plan that its author marks as denied, and allows the plan marked as allowed.
 
     The harness has two plans, `denied` and `allowed`, and may have the `principal` that asks. Over HTTP, the first must
     be denied with a reason, and the second allowed. The other checks cannot know which job a policy is about, and see

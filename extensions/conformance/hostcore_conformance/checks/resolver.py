@@ -114,7 +114,7 @@ def same_answer(subject: Subject) -> None:
 
 @check("resolver.leaves_others")
 def leaves_others(subject: Subject) -> None:
-    """What is a path or a URI already is not this resolver's: it answers None.
+    """A path or a URI is not this resolver's: it answers None.
 
     Resolvers are asked about everything in a job's inputs, before the host looks whether it is a path or a URI itself;
     the first answer counts. One that answers for ./model.safetensors or s3://bucket/model takes it away from everybody
@@ -144,7 +144,7 @@ def leaves_others(subject: Subject) -> None:
 
 @check("resolver.odd_references")
 def odd_references(subject: Subject) -> None:
-    """References that are no names get None, a place, or an error that says what is wrong.
+    """References that are no names get None, a place, or an error that names the problem.
 
     It is asked about an empty reference, a blank one, dots, one of 100,000 characters, other scripts, control
     characters and punctuation, bare and behind the beginning of a reference of its own. An exception other than a

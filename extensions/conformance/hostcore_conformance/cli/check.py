@@ -18,8 +18,8 @@ from hostcore_hookspecs.kinds import KINDS
 
 if TYPE_CHECKING:
     from hostcore.supervisor.environment import JobEnvironment
-    from hostcore_conformance.cli.check_lines import Lines
-    from hostcore_conformance.process.exchange import Request
+    from hostcore_conformance.cli.check_lines import CheckLines
+    from hostcore_conformance.process.exchange import CheckRequest
     from hostcore_conformance.result import Report
 
 _TERMINATED: Final = 128 + signal.SIGTERM
@@ -29,7 +29,7 @@ _TIMEOUT_SECONDS: Final = 120.0
 
 @attrs.frozen(kw_only=True)
 class _Files:
-    """Where the reports go."""
+    """Paths of the reports."""
 
     #: ``-``: standard output.
     json: str | None
@@ -38,7 +38,7 @@ class _Files:
 
     @property
     def as_json(self) -> bool:
-        """Whether standard output is for one JSON document."""
+        """True if standard output is for one JSON document."""
         return self.json == "-"
 
 
@@ -159,15 +159,15 @@ def _passes(report: "Report", *, certified: bool, partial: bool) -> bool:
     return report.certified if certified else report.ok and (partial or report.is_fully_checked)
 
 
-def _requests(name: str | None, kind: str | None, options: dict[str, Any]) -> list["Request"]:
-    from hostcore_conformance.process.exchange import Request
+def _requests(name: str | None, kind: str | None, options: dict[str, Any]) -> list["CheckRequest"]:
+    from hostcore_conformance.process.exchange import CheckRequest
 
     plugins = [(name, kind)] if name else _registered_here(kind)
     job: Path | None = options["job"]
     if len(plugins) > 1 and (job or options["settings"] is not None):
         raise click.UsageError("--job and --settings are about one plugin: give its NAME.")
     return [
-        Request(
+        CheckRequest(
             name=one,
             kind=its_kind,
             settings=options["settings"],
@@ -193,7 +193,7 @@ def _registered_here(kind: str | None) -> list[tuple[str, str | None]]:
 
 
 def _check(
-    requests: Sequence["Request"],
+    requests: Sequence["CheckRequest"],
     files: _Files,
     environment: "JobEnvironment | None",
     *,
@@ -201,9 +201,9 @@ def _check(
     certified: bool,
 ) -> list["Report"]:
     from hostcore.errors import Errors, all_errors
-    from hostcore_conformance.cli.check_lines import Lines
+    from hostcore_conformance.cli.check_lines import CheckLines
 
-    lines = Lines(aside=files.as_json, verbose=verbose)
+    lines = CheckLines(aside=files.as_json, verbose=verbose)
     reports = []
     errors: list[HostcoreError] = []
     for request in requests:
@@ -219,8 +219,8 @@ def _check(
     return reports
 
 
-def _python_for(request: "Request", environment: "JobEnvironment | None") -> str:
-    """What the checks of a plugin run in.
+def _python_for(request: "CheckRequest", environment: "JobEnvironment | None") -> str:
+    """Return the Python for the checks of a plugin.
 
     :raises HostcoreError: When the environment does not have the plugin, or has not this kit.
     """
@@ -236,7 +236,7 @@ def _python_for(request: "Request", environment: "JobEnvironment | None") -> str
     return python
 
 
-def _check_one(request: "Request", python: str, lines: "Lines") -> "Report":
+def _check_one(request: "CheckRequest", python: str, lines: "CheckLines") -> "Report":
     from hostcore.errors import Errors
     from hostcore.plugins.errors import of_content
     from hostcore_conformance.asking import report_on

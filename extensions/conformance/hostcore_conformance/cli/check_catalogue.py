@@ -1,4 +1,4 @@
-"""What ``hostcore check`` knows without making a check: the table, and what a project registers."""
+"""Listings of ``hostcore check`` without a check: the table, and the plugins that a project registers."""
 
 import tomllib
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What ``hostcore check`` shows: a line for each check as it is made, what failed in full at the end."""
+"""Output of ``hostcore check``: a line for each check as it is made, failures in full at the end."""
 
 import shutil
 import sys
@@ -38,7 +38,7 @@ _LOG_WIDTH: Final = 160
 _LAST_LINES: Final = 15
 
 
-class Lines:
+class CheckLines:
     """Shows what happens to people.
 
     :param aside: On standard error: standard output is for a program.
@@ -52,7 +52,7 @@ class Lines:
         self._on_terminal = self._stream.isatty()
         self._width = shutil.get_terminal_size().columns if self._on_terminal else _LOG_WIDTH
         self._id_width = 0
-        #: The line at the bottom of a terminal that says what is being done.
+        #: The line at the bottom of a terminal with the present activity.
         self._status: Any = None
         self._printed = ""
         self._output = OutputEcho(err=True)
@@ -106,15 +106,15 @@ class Lines:
         return f"{style(f'{word:<{_MARK_WIDTH}}', fg=colour)} {start}  {about}".rstrip()
 
     def sum_up(self, report: Report, *, certified: bool) -> None:
-        """Show what failed, and what became of the whole.
+        """Show the failures, and the verdict.
 
-        :param certified: Whether it is to be said what a certificate wants.
+        :param certified: Whether to show what a certificate lacks.
         """
         for same in _alike(report.results):
             self._say("\n" + "\n".join(self._failure(same)))
         wanting = [result for result in report.results if result.wants_example and not result.is_followup]
         for reason, word in {one.message: "not asked" if one.no_example else "skipped" for one in wanting}.items():
-            self._say("\n" + "\n".join(self._indented(word, reason)))  # in full: it says what to give
+            self._say("\n" + "\n".join(self._indented(word, reason)))  # in full: it has what to give
         self._say("\n" + style(report.line, fg=_VERDICT_COLOURS[report.verdict], bold=True))
         if not report.is_fully_checked:
             unasked = dict.fromkeys(result.family for result in report.results if result.no_example)
@@ -180,7 +180,7 @@ def _one_line(result: CheckResult) -> str:
 
 
 def _missing(report: Report) -> Sequence[str]:
-    """Why a plugin is not certified, a line for each thing to do."""
+    """Return the reasons why a plugin is not certified, a line for each thing to do."""
     lines = []
     for words, found in {
         "failed": [one for one in report.results if one.outcome == "failed"],

@@ -82,7 +82,7 @@ def _next_steps(names: "Names", target: Path, *, has_job: bool) -> list[str]:
 
 
 def _warnings(names: "Names") -> list[str]:
-    """What is installed under the same names. It does no harm to write the package; to install both may."""
+    """Warn of installed plugins with the same names. Writing the package does no harm; installing both may."""
     from hostcore.job.names import canonical
     from hostcore.plugins.installed import discover
 

@@ -1,7 +1,7 @@
 """``python -m hostcore_conformance.process.child``: makes the checks of one plugin, in a process that may die of it.
 
-A :class:`~hostcore_conformance.process.exchange.Request` comes on standard input; events go to the file descriptor that
-the first argument names. Standard output and standard error are the plugin's.
+A :class:`~hostcore_conformance.process.exchange.CheckRequest` comes on standard input; events go to the file descriptor
+that the first argument names. Standard output and standard error are the plugin's.
 """
 
 import faulthandler
@@ -18,7 +18,7 @@ from hostcore.secrets.reference import remember_secrets
 from hostcore.secrets.scrub import scrub
 from hostcore_conformance.asking import open_session
 from hostcore_conformance.check import Check, checks_for, with_required
-from hostcore_conformance.process.exchange import Begun, Done, Ended, Event, Opened, Refused, Request, encode
+from hostcore_conformance.process.exchange import Begun, CheckRequest, Done, Ended, Event, Opened, Refused, encode
 from hostcore_conformance.process.fork_server import Imported, fork_server, makes_runs, preload
 from hostcore_conformance.result import CheckResult
 from hostcore_conformance.session import Session, selected
@@ -29,7 +29,7 @@ from hostcore_hookspecs.errors import HostcoreError
 def main() -> NoReturn:
     """Make the checks, and end the process without asking the plugin's threads and exit handlers."""
     answers = _Answers(int(sys.argv[1]))
-    request = Request.decode(sys.stdin.buffer.read())
+    request = CheckRequest.decode(sys.stdin.buffer.read())
     with open(os.devnull) as nothing:  # noqa: PTH123 - a plugin that asks for input gets none
         os.dup2(nothing.fileno(), 0)
     try:
@@ -43,7 +43,7 @@ def main() -> NoReturn:
 
 
 class _Answers:
-    """Where events go. Not inherited by what the plugin starts."""
+    """Writer of events. Not inherited by what the plugin starts."""
 
     def __init__(self, descriptor: int) -> None:
         os.set_inheritable(descriptor, False)
@@ -55,7 +55,7 @@ class _Answers:
             data = data[os.write(self._descriptor, data) :]
 
 
-def _answer(request: Request, answers: _Answers, trace: BinaryIO) -> None:
+def _answer(request: CheckRequest, answers: _Answers, trace: BinaryIO) -> None:
     faulthandler.enable(trace)
     gc.disable()  # until torch is imported; see `preload`
     try:
@@ -94,7 +94,7 @@ def _answer(request: Request, answers: _Answers, trace: BinaryIO) -> None:
         answers.send(Done())
 
 
-def _families(request: Request) -> set[str]:
+def _families(request: CheckRequest) -> set[str]:
     """The checks that are to be made, before the example is there.
 
     :raises HostcoreError: There is no such plugin.
@@ -105,7 +105,7 @@ def _families(request: Request) -> set[str]:
     return {check.family for check in checks if check.id not in known}
 
 
-def _made(session: Session, check: Check, request: Request, answers: _Answers, trace: BinaryIO) -> CheckResult:
+def _made(session: Session, check: Check, request: CheckRequest, answers: _Answers, trace: BinaryIO) -> CheckResult:
     if request.fatal is not None and check.id == request.fatal.id:
         return session.judge(check, request.fatal)
     answers.send(Begun(id=check.id, title=check.title, level=check.level, printed=_printed()))
@@ -118,7 +118,7 @@ def _made(session: Session, check: Check, request: Request, answers: _Answers, t
         _flush()
 
 
-def _open(request: Request) -> Session:
+def _open(request: CheckRequest) -> Session:
     try:
         session = open_session(
             request.name, kind=request.kind, settings=request.settings, job=request.job, start=Path(request.start)

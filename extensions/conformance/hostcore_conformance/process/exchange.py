@@ -1,4 +1,4 @@
-"""What ``hostcore check`` and the process that makes the checks tell each other: JSON, a line each."""
+"""Messages between ``hostcore check`` and the process that makes the checks: JSON, a line each."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -12,8 +12,8 @@ from hostcore_hookspecs.plan import PluginRef
 
 
 @attrs.frozen(kw_only=True)
-class Request:
-    """What is to be checked, and how."""
+class CheckRequest:
+    """Plugin to check, and options."""
 
     #: ``name``, ``distribution/name`` or, with a kind, ``module:symbol``.
     name: str
@@ -40,7 +40,7 @@ class Request:
         return json.dumps(attrs.asdict(self)).encode()
 
     @classmethod
-    def decode(cls, text: bytes) -> "Request":
+    def decode(cls, text: bytes) -> "CheckRequest":
         """The reverse of :meth:`encode`."""
         fields = json.loads(text)
         known = [CheckResult.from_dict(one) for one in fields.pop("known")]
@@ -97,7 +97,7 @@ class Done:
 
 @attrs.frozen(kw_only=True)
 class Printed:
-    """What was printed while the checks were made. The only one that no process sends."""
+    """Output printed while the checks were made. The only event that no process sends."""
 
     text: str
 

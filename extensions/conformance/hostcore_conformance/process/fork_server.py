@@ -42,7 +42,7 @@ _FORKS: Final = sys.platform == "linux"
 
 
 class Imported(enum.IntEnum):
-    """What a child finds imported, in the order of the chain."""
+    """Modules that a child finds imported, in the order of the chain."""
 
     #: Numpy, and the start of :mod:`~hostcore_conformance.process.import_probe`.
     LITTLE = 0
@@ -88,8 +88,8 @@ _PR_SET_PDEATHSIG: Final = 1
 
 
 @attrs.frozen(kw_only=True)
-class Ended:
-    """How a child has ended."""
+class ChildEnd:
+    """End of a child."""
 
     #: The exit code, or the negative number of the signal.
     code: int
@@ -103,7 +103,7 @@ class Ended:
 
     @property
     def killed(self) -> bool:
-        """Whether it was killed, and not for taking too long."""
+        """True if it was killed, and not for taking too long."""
         return self.code == -signal.SIGKILL and not self.timed_out
 
 
@@ -114,7 +114,7 @@ class ForkServer:
     """
 
     def __init__(self, hash_seed: str | None = None) -> None:
-        # One thread each, unless the environment says otherwise; see `process_kept`.
+        # One thread each, unless the environment has another number; see `process_kept`.
         path = [one for one in sys.path if one and isinstance(one, str)]  # as `import` looks at it
         environment = {THREADS: "1", **os.environ, "PYTHONPATH": os.pathsep.join(path)}
         self._hash_seed = {} if hash_seed is None else {_HASH_SEED: hash_seed}
@@ -144,15 +144,15 @@ class ForkServer:
         environment: Mapping[str, str] | None = None,
         imported: Imported = Imported.RUN,
         fresh: bool = False,
-    ) -> Ended:
+    ) -> ChildEnd:
         """Call a function in a process of its own, and wait for the end of that.
 
         :param function: ``module:name``. Takes the arguments by name, and returns plain JSON.
         :param arguments: Plain JSON.
-        :param folder: Empty; becomes the working directory of the child, beside files for what it says.
+        :param folder: Empty; becomes the working directory of the child, beside files for its output.
         :param timeout_seconds: After which it is killed.
         :param environment: Variables to set.
-        :param imported: What the child finds imported.
+        :param imported: Modules that the child finds imported.
         :param fresh: Whether the child has another seed of Python's hashes.
         """
         if fresh and _FORKS:
@@ -188,7 +188,7 @@ class ForkServer:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             code = os.waitstatus_to_exitcode(self._read(link))
-        return Ended(
+        return ChildEnd(
             code=code,
             timed_out=timed_out,
             seconds=time.monotonic() - started,
@@ -261,7 +261,7 @@ class _Link:
 
 
 def _write(descriptor: int, data: bytes) -> None:
-    with contextlib.suppress(BrokenPipeError):  # reading the answer says more
+    with contextlib.suppress(BrokenPipeError):  # reading the answer has the cause
         while data:
             data = data[os.write(descriptor, data) :]
 
@@ -275,7 +275,7 @@ def fork_server() -> ForkServer:
 
 
 def makes_runs(families: Set[str], *, fresh: bool = False) -> bool:
-    """Whether some checks call functions in children that have imported what a run does.
+    """Return whether some checks call functions in children that have imported what a run does.
 
     :param families: The checks, and those that they require.
     :param fresh: Only in those with another seed of Python's hashes.

@@ -1,4 +1,4 @@
-"""What importing and constructing a plugin does to its process: a child of the fork server that has imported little.
+"""Effects of importing and constructing a plugin, in a child of the fork server that has imported little.
 
 Everything that the host or the checks load is loaded before, so that only the plugin is seen. Calls (a file opened, a
 thread started) come from an audit hook, the state of the process (random generators, logging, …) is compared whenever a
@@ -175,9 +175,9 @@ def _call(event: str, arguments: tuple[Any, ...]) -> str | None:
 
 
 def _is_somebodys(path: Any) -> bool:
-    """Whether writing there leaves something: not Python's own bytecode, nor a device."""
+    """Return whether writing there leaves something: not Python's own bytecode, nor a device."""
     if not isinstance(path, str | bytes | os.PathLike):
-        return False  # the number of a descriptor, whose opening was told already
+        return False  # the number of a descriptor, whose opening was recorded already
     text = os.fsdecode(path)
     is_bytecode = "__pycache__" in text or ".pyc" in Path(text).name
     is_device = text.startswith(("/dev/", "/proc/")) and not text.startswith("/dev/shm/")  # noqa: S108 - not ours
@@ -242,7 +242,7 @@ def _constructed(request: dict[str, Any], watch: Watch) -> list[dict[str, Any]]:
 
 
 def examine(request: str) -> dict[str, Any]:
-    """In a child: what :func:`probe` tells. What the plugin prints, from C as well, goes to a file.
+    """Run :func:`probe` in a child. The plugin's output, from C as well, goes to a file.
 
     :param request: JSON.
     """

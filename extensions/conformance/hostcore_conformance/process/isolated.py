@@ -1,6 +1,6 @@
 """A plugin in a process of its own, which makes some calls and comes to its end: ``python -P -m`` of this module.
 
-The argument names a file with a pickled :class:`_Request`.
+The argument names a file with a pickled :class:`_CallRequest`.
 """
 
 import os
@@ -36,8 +36,8 @@ _READ_SECONDS: Final = 3.0
 
 
 @attrs.frozen(kw_only=True)
-class _Request:
-    """What the process is to do."""
+class _CallRequest:
+    """Work of the process."""
 
     ref: PluginRef
     settings: Mapping[str, Any]
@@ -86,7 +86,7 @@ def ends_after(subject: Subject, calls: Sequence[Call], *, linger_seconds: float
 
 
 def _output(process: "subprocess.Popen[str]", end_seconds: float) -> str:
-    """What a process prints until its end.
+    """Return the output of a process until its end.
 
     :raises ConformanceError: That does not come.
     """
@@ -119,7 +119,7 @@ def _output(process: "subprocess.Popen[str]", end_seconds: float) -> str:
 
 
 def called_elsewhere(subject: Subject, method: str, *arguments: Any) -> tuple[Any, int]:
-    """What a method returns in the main thread of another process, which is over then; and that process's number.
+    """Call a method in the main thread of another process, which then ends; return its result and the process's number.
 
     It has led a session of its own, so its number is that of its process group.
 
@@ -154,7 +154,7 @@ def _started(
     subject: Subject, calls: Sequence[Call], *, in_thread: bool, linger_seconds: float = 0.0, **how: Any
 ) -> tuple["subprocess.Popen[Any]", Path]:
     """A process that makes calls, and the file for what the last of them returns."""
-    request = _Request(
+    request = _CallRequest(
         ref=subject.ref,
         settings=subject.settings,
         folder=subject.example.folder,
@@ -174,7 +174,7 @@ def _started(
 
 def main() -> None:
     """In the process: make the calls."""
-    request: _Request = pickle.loads(Path(sys.argv[1]).read_bytes())  # noqa: S301 - of the kit's own process
+    request: _CallRequest = pickle.loads(Path(sys.argv[1]).read_bytes())  # noqa: S301 - of the kit's own process
     example = Example(settings=request.settings, folder=request.folder)
     subject = Subject(request.ref, example, scratch=request.scratch)
     if request.in_thread:

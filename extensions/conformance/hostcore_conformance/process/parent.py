@@ -1,7 +1,7 @@
 """Asking a plugin its checks in a process of its own, which the plugin may kill or hang.
 
-What a process has found before it died is kept: the check that it was making has failed, and another process goes on
-with the rest. This side imports no plugin, and no torch.
+Results of a process before it died are kept: the check that it was making has failed, and another process makes
+the rest. This side imports no plugin, and no torch.
 """
 
 import os
@@ -25,7 +25,17 @@ from hostcore.interruption import signal_name
 from hostcore.plugins.installed import distribution_on
 from hostcore.secrets.reference import remember_secrets
 from hostcore.secrets.scrub import scrub
-from hostcore_conformance.process.exchange import Begun, Done, Ended, Event, Opened, Printed, Refused, Request, decode
+from hostcore_conformance.process.exchange import (
+    Begun,
+    CheckRequest,
+    Done,
+    Ended,
+    Event,
+    Opened,
+    Printed,
+    Refused,
+    decode,
+)
 from hostcore_conformance.result import CheckResult
 from hostcore_hookspecs.errors import HostcoreError
 
@@ -64,7 +74,7 @@ def require_kit(python: str, path: Sequence[str]) -> None:
         )
 
 
-def ask(request: Request, python: str = sys.executable) -> Generator[Event, None, None]:
+def ask(request: CheckRequest, python: str = sys.executable) -> Generator[Event, None, None]:
     """Make the checks of a plugin in another process.
 
     :param python: What runs them. It must have the kit in this version, and the plugin.
@@ -80,12 +90,12 @@ def ask(request: Request, python: str = sys.executable) -> Generator[Event, None
         opened: Opened | None = None
         while True:
             asked = attrs.evolve(request, known=tuple(known), fatal=fatal, trace=str(folder / "trace"))
-            with _Process(asked, folder, python) as process:
+            with _CheckProcess(asked, folder, python) as process:
                 for event in process.events():
                     if isinstance(event, Opened):
                         remember_secrets(event.example)
                         if opened is not None:
-                            continue  # it goes on
+                            continue  # the process continues
                         opened = event
                     elif isinstance(event, Ended):
                         known.append(event.result)
@@ -97,7 +107,7 @@ def ask(request: Request, python: str = sys.executable) -> Generator[Event, None
                 fatal = _fatal(process, opened, known)
 
 
-def _fatal(process: "_Process", opened: Opened, known: list[CheckResult]) -> CheckResult:
+def _fatal(process: "_CheckProcess", opened: Opened, known: list[CheckResult]) -> CheckResult:
     """The result of the check during which a process ended; of the next one if it was between two."""
     asked = {result.id for result in known}
     left = next((id_ for id_ in opened.ids if id_ not in asked), None)
@@ -107,14 +117,14 @@ def _fatal(process: "_Process", opened: Opened, known: list[CheckResult]) -> Che
     return process.verdict(begun)
 
 
-class _Process:
+class _CheckProcess:
     """A process that makes checks. A context manager: afterwards it is gone, with all that it has started.
 
     :param folder: For everything that it writes; its temporary files too.
     :param python: What it runs in.
     """
 
-    def __init__(self, request: Request, folder: Path, python: str) -> None:
+    def __init__(self, request: CheckRequest, folder: Path, python: str) -> None:
         self._request = request
         self._trace = Path(request.trace)
         self._output = folder / "output"
@@ -126,7 +136,7 @@ class _Process:
         self._lines = b""
         #: The check that is being made.
         self.begun: Begun | None = None
-        #: Whether it has said all that it had to say.
+        #: Whether all its messages have come.
         self.finished = False
         self._answers, theirs = os.pipe()
         try:
@@ -150,7 +160,7 @@ class _Process:
             os.close(theirs)
         os.set_blocking(self._answers, False)
 
-    def __enter__(self) -> "_Process":
+    def __enter__(self) -> "_CheckProcess":
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
@@ -164,13 +174,13 @@ class _Process:
             os.close(self._answers)
 
     def events(self) -> Iterator[Event]:
-        """What it says, until it has ended or is ended because it hangs."""
+        """Yield its events, until it has ended or is ended because it hangs."""
         assert self._process.stdin is not None
         with suppress(BrokenPipeError), self._process.stdin as stdin:
             stdin.write(self._request.encode())
         while True:
             select.select([self._answers], [], [], _LOOK_SECONDS)
-            ended = self._has_ended()  # before the last look: it says nothing afterwards
+            ended = self._has_ended()  # before the last look: it sends nothing afterwards
             for line in self._new_lines():
                 event = decode(line)
                 self._note(event)
@@ -234,7 +244,7 @@ class _Process:
             self._process.wait()
 
     def verdict(self, begun: Begun) -> CheckResult:
-        """What its end means for the check that it was making."""
+        """Return the result of the check that it was making when it ended."""
         trace = self._read_trace()
         place = _place(trace)
         at = f" at {place}" if place else ""
@@ -286,7 +296,7 @@ def _how(code: int) -> str:
 
 
 def _place(trace: str) -> str:
-    """Where it was, in the plugin's code if it was there: ``trainer.py:30, in train_step``.
+    """Return the place of a process, in the plugin's code if it was there: ``trainer.py:30, in train_step``.
 
     :param trace: As faulthandler writes it: the thread that crashed is the current one; without, the main one is last.
     """

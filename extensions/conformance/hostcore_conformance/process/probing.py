@@ -50,7 +50,7 @@ class HostName:
 
 @attrs.frozen(kw_only=True)
 class Import:
-    """What was seen while a plugin was imported and, then, constructed."""
+    """Effects of importing a plugin and, then, of constructing it."""
 
     #: The top-level package of the plugin.
     package: str
@@ -68,7 +68,7 @@ class Import:
     not_constructed: str | None
 
     def is_own(self, module: str) -> bool:
-        """Whether a module belongs to the plugin's own package."""
+        """Return whether a module belongs to the plugin's own package."""
         return not module or module.partition(".")[0] == self.package
 
     @property
@@ -79,7 +79,7 @@ class Import:
 
 
 def observed_import(subject: Subject) -> Import:
-    """What was seen when the plugin was imported in a new process; asked once a session.
+    """Return the effects of importing the plugin in a new process; measured once a session.
 
     :raises ConformanceError: The import fails there, or does not come to an end.
     """

@@ -1,4 +1,4 @@
-"""What this process holds open: threads, file descriptors and child processes."""
+"""Open resources of this process: threads, file descriptors and child processes."""
 
 import gc
 import os
@@ -20,13 +20,13 @@ _NUMBER: Final = re.compile(r":\[\d+\]$")
 
 @attrs.frozen(kw_only=True)
 class Held:
-    """What is held open at a moment: how many of each name."""
+    """Open resources at a moment: a count by name."""
 
     #: ``threads``, ``child processes``, and ``files`` where the system shows a process its descriptors.
     counts: Mapping[str, Counter[str]]
 
     def beyond(self, before: "Held") -> Mapping[str, Counter[str]]:
-        """What is held now and was not before; an empty counter where that is nothing."""
+        """Return the resources in addition to those before; an empty counter where there is none."""
         return {what: count - before.counts[what] for what, count in self.counts.items()}
 
     def leaks(self, before: "Held") -> list[str]:
@@ -45,9 +45,9 @@ class Held:
 
 
 def held() -> Held:
-    """What this process holds open now; garbage is collected first."""
+    """Count the open resources of this process; garbage is collected first."""
     gc.collect()
-    # Numbers tell threads of one pool apart: pool-1_0, pool-2_0.
+    # Numbers distinguish threads of one pool: pool-1_0, pool-2_0.
     threads = ("".join(letter for letter in one.name if not letter.isdigit()) for one in threading.enumerate())
     counts = {"threads": Counter(threads), "child processes": Counter(_children())}
     folder = next((one for one in _FOLDERS if Path(one).is_dir()), None)
@@ -55,14 +55,14 @@ def held() -> Held:
 
 
 def _children() -> Iterator[str]:
-    """The process ids; nothing where the system does not tell."""
+    """Yield the ids of child processes; nothing where the system does not list them."""
     for task in Path("/proc/self/task").glob("*/children"):
         with suppress(OSError):
             yield from task.read_text().split()
 
 
 def _files(folder: str) -> Iterator[str]:
-    """What the descriptors lead to: a path, ``socket``."""
+    """Yield the targets of the descriptors: a path, ``socket``."""
     for name in os.listdir(folder):  # noqa: PTH208 - of a folder that changes by being listed
         try:
             found = str(Path(folder, name).readlink())

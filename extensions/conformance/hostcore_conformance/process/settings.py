@@ -14,8 +14,8 @@ THREADS: Final = "OMP_NUM_THREADS"
 def process_kept() -> Iterator[None]:
     """Leave the process as it was, whatever the trainer has done to it: a broken one must not break other checks.
 
-    Torch computes in one thread, unless the environment says otherwise: examples are small, and threads that wait for
-    each other on a busy machine take several times the processor time.
+    Torch computes in one thread, unless the environment has another number: examples are small, and threads that wait
+    for each other on a busy machine take several times the processor time.
     """
     import torch
 

@@ -1,4 +1,4 @@
-"""What all code of a process shares, and how it differs from what it was."""
+"""State that all code of a process shares, and its changes."""
 
 import logging
 import multiprocessing
@@ -82,7 +82,7 @@ def snapshot(out: int) -> State:
 
 
 def changed(before: State, after: State) -> Iterator[Key]:
-    """Where two states differ."""
+    """Yield the keys in which two states differ."""
     for key in {**before, **after}:
         if key in before and key in after:
             if before[key] != after[key]:

@@ -45,7 +45,7 @@ class InvalidName(HostcoreError):
 
 @attrs.frozen(kw_only=True)
 class Names:
-    """What a plugin and its parts are called."""
+    """Names of a plugin and its parts."""
 
     kind: Kind
     #: In jobs; also the distribution's name, and the folder's.
@@ -113,7 +113,7 @@ def _check_length(name: str, what: str) -> None:
 
 
 def _problem_of_package(name: str) -> str | None:
-    """What is wrong with an import name, as the rest of a sentence about it."""
+    """Return the problem of an import name, as the rest of a sentence about it; None without one."""
     _check_length(name, "package's name")
     if not _PACKAGE.fullmatch(name):
         return "a package's name has lower-case letters, digits and '_', and begins with a letter"

@@ -39,7 +39,7 @@ _GIT_SECONDS: Final = 10
 
 @attrs.frozen(kw_only=True)
 class Licence:
-    """Who has written a package, and when."""
+    """Author and year of a package."""
 
     year: int
     #: None: not known yet.
@@ -61,7 +61,7 @@ def render(names: Names, licence: Licence) -> dict[str, str]:
 
 
 def contract_range(version: str) -> str:
-    """What a plugin made for a version of the contract requires: that one or later, below the next major one."""
+    """Return the requirement of a plugin made for a version of the contract: from it on, below the next major one."""
     major, minor, _ = (int(number) for number in version.split("."))
     return f">={major}{f'.{minor}' if minor else ''},<{major + 1}"
 
@@ -158,7 +158,7 @@ def write_package(files: Mapping[str, str], target: Path) -> None:
 
     :param files: Content by path below the target.
     :param target: The folder to make. An empty one may be there; the one above it must be.
-    :raises CannotWrite: Something is there already, or the disk says no.
+    :raises CannotWrite: Something is there already, or the disk has an error.
     """
     if not target.parent.is_dir():
         hint = f"make it: mkdir -p {target.parent}"

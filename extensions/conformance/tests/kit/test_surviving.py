@@ -254,7 +254,7 @@ def test_a_shortened_job_has_epochs_of_so_many_steps(tmp_path: Path) -> None:
     job = {"trainer": "x", "dataset": data, "accumulate": 2, "validation": {"source": "mock", "batch_size": 4}}
     short = shortened(job, folder=tmp_path, steps=3)
     assert short["dataset"] == {
-        "source": "hostcore_conformance.excerpt:Excerpt",
+        "source": "hostcore_conformance.excerpt:DataExcerpt",
         "of": "mock",
         "settings": {"num_rows": 1000},
         "whole": short["dataset"]["whole"],

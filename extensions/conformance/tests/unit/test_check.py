@@ -9,7 +9,7 @@ import attrs
 import pytest
 
 from hostcore_conformance.check import checks_for, table
-from hostcore_conformance.cli.check_lines import Lines
+from hostcore_conformance.cli.check_lines import CheckLines
 from hostcore_conformance.process.exchange import Ended
 from hostcore_conformance.report_files import (
     ReportUnwritable,
@@ -67,7 +67,7 @@ def report_of(*results: CheckResult, name: str = "mine") -> Report:
 def test_each_result_has_a_line_that_begins_with_what_came_of_it(
     result: CheckResult, word: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    Lines(aside=False, verbose=False).show(Ended(result=result))
+    CheckLines(aside=False, verbose=False).show(Ended(result=result))
     assert capsys.readouterr().out.split()[:2] == [word, result.id]
 
 

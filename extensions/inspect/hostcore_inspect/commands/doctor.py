@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hostcore.supervisor.plan import RunPlan
-    from hostcore_inspect.doctor.finding import Finding
+    from hostcore_inspect.doctor.finding import DoctorFinding
     from hostcore_inspect.doctor.job import JobReport
 
 _MARKS = {"ok": "ok", "warning": "warn", "failed": "FAILED"}
@@ -81,12 +81,12 @@ def doctor_command(
 
 def _examine(
     plan: "RunPlan | None", runs: Path, timeout_seconds: float, *, printing: bool
-) -> "tuple[Sequence[Finding], JobReport | None]":
+) -> "tuple[Sequence[DoctorFinding], JobReport | None]":
     """Run all checks; print each finding as it comes if ``printing``."""
     from hostcore_inspect.doctor.job import examine_job, for_job, may_be_needless
     from hostcore_inspect.doctor.machine import examine_machine
 
-    machine: list[Finding] = []
+    machine: list[DoctorFinding] = []
     known = 0  # from the first on: what they come to, with this job
     for one in examine_machine(runs, timeout_seconds=timeout_seconds):
         machine.append(one)
@@ -102,14 +102,14 @@ def _examine(
     return findings, report
 
 
-def _print(finding: "Finding") -> None:
+def _print(finding: "DoctorFinding") -> None:
     mark = style(_MARKS[finding.status].ljust(_MARK_WIDTH), fg=_COLORS[finding.status])
     echo(f"{mark}  {finding.name.ljust(_NAME_WIDTH)}  {finding.finding}")
     if finding.hint and finding.status != "ok":
         echo(f"{'':{_MARK_WIDTH}}  {'':{_NAME_WIDTH}}  {style('do:', bold=True)} {finding.hint}")
 
 
-def _sum_up(findings: "Sequence[Finding]") -> None:
+def _sum_up(findings: "Sequence[DoctorFinding]") -> None:
     failed, warned = (sum(one.status == status for one in findings) for status in ("failed", "warning"))
     warnings = f", {warned} warning{'s' if warned > 1 else ''}" if warned else ""
     if failed:

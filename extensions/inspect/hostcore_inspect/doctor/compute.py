@@ -8,7 +8,7 @@ from typing import Any, Final
 from hostcore.probe import Answer
 from hostcore.supervisor.device_leases import DeviceLeasesUnusable, device_holders
 from hostcore.supervisor.quick_checks import size
-from hostcore_inspect.doctor.finding import Finding, Status
+from hostcore_inspect.doctor.finding import DoctorFinding, Status
 
 #: Of a device's memory; below it another process uses the device.
 _FREE_SHARE: Final = 0.5
@@ -18,14 +18,14 @@ _HIDING: Final = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_D
 _OUTPUT_LINES: Final = 10
 
 
-def machine_findings(machine: Answer) -> Iterator[Finding]:
+def machine_findings(machine: Answer) -> Iterator[DoctorFinding]:
     """Judge the answer of the probe, up to its end."""
     torch = machine.last("torch")
     if torch is None:
         yield _broken("torch", machine, f"torch cannot be used: {machine.trouble}", _reinstall(machine))
         return
     several = "" if torch["distributed"] else "; built without torch.distributed: one rank only"
-    yield Finding(
+    yield DoctorFinding(
         name="torch",
         status="ok" if torch["distributed"] else "warning",
         finding=f"{torch['version']}, {torch['build']} build, {torch['threads']} threads{several}",
@@ -39,7 +39,7 @@ def machine_findings(machine: Answer) -> Iterator[Finding]:
     yield _accelerators(machine, torch)
 
 
-def _accelerators(machine: Answer, torch: Mapping[str, Any]) -> Finding:
+def _accelerators(machine: Answer, torch: Mapping[str, Any]) -> DoctorFinding:
     driver, found, reason = machine.last("driver"), machine.last("accelerators"), machine.last("reason")
     details = {"driver": driver, "devices": found or [], "reason": reason}
     version = f", driver {driver['version']}" if driver["version"] else ""
@@ -54,21 +54,21 @@ def _accelerators(machine: Answer, torch: Mapping[str, Any]) -> Finding:
         )
     if found:
         models = ", ".join(f"{one['name']} {one['model']}" for one in found)
-        return Finding(name="accelerators", status="ok", finding=f"{models}{version}", details=details)
+        return DoctorFinding(name="accelerators", status="ok", finding=f"{models}{version}", details=details)
     if not driver["devices"]:
-        return Finding(name="accelerators", status="ok", finding="none: jobs run on the CPU", details=details)
+        return DoctorFinding(name="accelerators", status="ok", finding="none: jobs run on the CPU", details=details)
     if hiding := [f"{name}={os.environ[name]}" for name in _HIDING if os.environ.get(name) in ("", "-1")]:
         hidden = f"{seen} is hidden by {', '.join(hiding)}: jobs run on the CPU"
-        return Finding(name="accelerators", status="ok", finding=hidden, details=details)
+        return DoctorFinding(name="accelerators", status="ok", finding=hidden, details=details)
     if torch["build"] == "CPU":
-        return Finding(
+        return DoctorFinding(
             name="accelerators",
             status="warning",
             finding=f"there is {seen}, but the installed torch is a CPU build",
             hint="install the build of torch for it: https://pytorch.org/get-started/locally",
             details=details,
         )
-    return Finding(
+    return DoctorFinding(
         name="accelerators",
         status="failed",
         finding=f"there is {seen}{version}, but torch cannot use it: {reason or 'no device is visible'}",
@@ -77,21 +77,23 @@ def _accelerators(machine: Answer, torch: Mapping[str, Any]) -> Finding:
     )
 
 
-def held_findings() -> Iterator[Finding]:
+def held_findings() -> Iterator[DoctorFinding]:
     """List the runs that hold the GPUs; nothing without GPUs."""
     try:
         held = device_holders()
     except DeviceLeasesUnusable as error:
         finding = f"{error.message} ({error.file})"
-        yield Finding(name="accelerators.held", status="failed", finding=finding, hint=error.hint)
+        yield DoctorFinding(name="accelerators.held", status="failed", finding=finding, hint=error.hint)
         return
     if held:
         holders = ", ".join(f"{name} by {holder}" for name, holder in held.items() if holder)
         details = {name: holder and holder.run_id for name, holder in held.items()}
-        yield Finding(name="accelerators.held", status="ok", finding=holders or "none, by any run", details=details)
+        yield DoctorFinding(
+            name="accelerators.held", status="ok", finding=holders or "none, by any run", details=details
+        )
 
 
-def device_finding(device: Mapping[str, Any], answer: Answer) -> Finding:
+def device_finding(device: Mapping[str, Any], answer: Answer) -> DoctorFinding:
     """Judge the products of a device.
 
     :param device: Its ``name``; ``model``, ``capability`` of an accelerator.
@@ -102,7 +104,7 @@ def device_finding(device: Mapping[str, Any], answer: Answer) -> Finding:
     statuses = {precision: one["status"] for precision, one in products.items()}
     wrong = [precision for precision, status in statuses.items() if status == "wrong"]
     if wrong:
-        return Finding(
+        return DoctorFinding(
             name=f"device.{name}",
             status="failed",
             finding=f"wrong results in {', '.join(wrong)}: {_amiss(products[wrong[0]])}",
@@ -124,7 +126,9 @@ def device_finding(device: Mapping[str, Any], answer: Answer) -> Finding:
     if "rounded" in statuses.values():
         status = "warning"
         hint = "fp32 is rounded to TF32: unset NVIDIA_TF32_OVERRIDE and TORCH_ALLOW_TF32_CUBLAS_OVERRIDE for full fp32"
-    return Finding(name=f"device.{name}", status=status, finding=finding, hint=hint, details=details, products=statuses)
+    return DoctorFinding(
+        name=f"device.{name}", status=status, finding=finding, hint=hint, details=details, products=statuses
+    )
 
 
 def _described(precision: str, product: Mapping[str, Any]) -> str:
@@ -139,10 +143,12 @@ def _amiss(product: Mapping[str, Any]) -> str:
     return f"a product is off by {product['error']:.2g} of a typical element, and {product['tolerance']:g} is rounding"
 
 
-def _broken(name: str, answer: Answer, finding: str, hint: str, details: Mapping[str, Any] | None = None) -> Finding:
+def _broken(
+    name: str, answer: Answer, finding: str, hint: str, details: Mapping[str, Any] | None = None
+) -> DoctorFinding:
     output = answer.output.splitlines()[-_OUTPUT_LINES:]
     details = {**(details or {}), "output": output}
-    return Finding(name=name, status="failed", finding=finding, hint=hint, details=details, hung=answer.hung)
+    return DoctorFinding(name=name, status="failed", finding=finding, hint=hint, details=details, hung=answer.hung)
 
 
 def _reinstall(machine: Answer) -> str:

@@ -8,7 +8,7 @@ from typing import Any, Final
 from hostcore.probe import Answer
 from hostcore.runs.directory import RUNS_DIR_VARIABLE
 from hostcore.supervisor.quick_checks import free_space, is_full
-from hostcore_inspect.doctor.finding import Finding, Status
+from hostcore_inspect.doctor.finding import DoctorFinding, Status
 
 _LITTLE_SPACE: Final = 10_000_000_000
 _SLOW_SECONDS: Final = 0.5
@@ -19,7 +19,7 @@ _NETWORK: Final = frozenset(
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
-def disk_findings(answer: Answer, folder: Path) -> Iterator[Finding]:
+def disk_findings(answer: Answer, folder: Path) -> Iterator[DoctorFinding]:
     """Judge the answer of the probe.
 
     :param folder: Of all runs.
@@ -32,12 +32,12 @@ def disk_findings(answer: Answer, folder: Path) -> Iterator[Finding]:
         yield _kind(kind)
 
 
-def _write(answer: Answer, folder: Path) -> Finding:
+def _write(answer: Answer, folder: Path) -> DoctorFinding:
     written = answer.last("written")
     if answer.trouble or written is None:
         full = answer.last("errno") in _FULL
         chosen = "make room, or choose another disk" if full else "choose another folder"
-        return Finding(
+        return DoctorFinding(
             name="disk.write",
             status="failed",
             finding=f"{folder} cannot be written: {answer.trouble}",
@@ -47,7 +47,7 @@ def _write(answer: Answer, folder: Path) -> Finding:
         )
     slow = written["commit_seconds"] > _SLOW_SECONDS
     speed = f"{written['bytes'] / written['seconds'] / 1e6:,.0f} MB/s"
-    return Finding(
+    return DoctorFinding(
         name="disk.write",
         status="warning" if slow else "ok",
         finding=f"{folder}: {speed}, and {1e3 * written['commit_seconds']:.3g} ms until a small file is there for good",
@@ -56,17 +56,17 @@ def _write(answer: Answer, folder: Path) -> Finding:
     )
 
 
-def space_finding(space: Mapping[str, Any]) -> Finding:
+def space_finding(space: Mapping[str, Any]) -> DoctorFinding:
     """Check the free space; see :func:`hostcore.supervisor.quick_checks.space_of`."""
     finding, hint = free_space(space)
     little = space["free_bytes"] < _LITTLE_SPACE
     status: Status = "failed" if is_full(space) else "warning" if little else "ok"
-    return Finding(
+    return DoctorFinding(
         name="disk.space", status=status, finding=finding, hint=None if status == "ok" else hint, details=space
     )
 
 
-def _kind(kind: str) -> Finding:
+def _kind(kind: str) -> DoctorFinding:
     status: Status = "ok"
     finding, hint = kind, None
     if kind in _IN_MEMORY:
@@ -75,4 +75,4 @@ def _kind(kind: str) -> Finding:
     elif kind in _NETWORK or kind.startswith("fuse."):
         status, finding = "warning", f"{kind}: over the network; as sure and as quick as its server"
         hint = f"for one machine, a local disk is quicker: {RUNS_DIR_VARIABLE}=/some/folder"
-    return Finding(name="disk.kind", status=status, finding=finding, hint=hint, details={"kind": kind})
+    return DoctorFinding(name="disk.kind", status=status, finding=finding, hint=hint, details={"kind": kind})

@@ -9,7 +9,7 @@ Status = Literal["ok", "warning", "failed"]
 
 
 @attrs.frozen(kw_only=True)
-class Finding:
+class DoctorFinding:
     """Result of a check."""
 
     #: Name of the check: ``device.cuda:0``, ``disk.write``.

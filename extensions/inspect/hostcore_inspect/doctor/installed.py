@@ -13,18 +13,18 @@ from hostcore.plugins.installed import Discovered
 from hostcore.plugins.resolve import CONTRACT, check_distribution, undeclared
 from hostcore_builtin_plugins.extras import install_command
 from hostcore_hookspecs.api_version import API_VERSION
-from hostcore_inspect.doctor.finding import Finding
+from hostcore_inspect.doctor.finding import DoctorFinding
 
 _OWN: Final = "hostcore"
 _BUILTIN: Final = "hostcore-builtin-plugins"
 _MOST_NAMED: Final = 3
 
 
-def python_finding() -> Finding:
+def python_finding() -> DoctorFinding:
     """Check the interpreter, which the worker shares."""
     version, implementation = platform.python_version(), platform.python_implementation()
     usual = implementation == "CPython"
-    return Finding(
+    return DoctorFinding(
         name="python",
         status="ok" if usual else "warning",
         finding=f"{implementation} {version}, {sys.executable}",
@@ -33,7 +33,7 @@ def python_finding() -> Finding:
     )
 
 
-def requirements_finding(distribution: str = _OWN) -> Finding:
+def requirements_finding(distribution: str = _OWN) -> DoctorFinding:
     """Check that the requirements of a distribution are installed in a version that it takes."""
     from packaging.requirements import Requirement
 
@@ -50,7 +50,7 @@ def requirements_finding(distribution: str = _OWN) -> Finding:
         if not requirement.specifier.contains(version, prereleases=True):
             problems.append(f"{requirement} is required, and {version} is installed")
     own = metadata.version(distribution)
-    return Finding(
+    return DoctorFinding(
         name="requirements",
         status="failed" if problems else "ok",
         finding=_several(problems) or f"{distribution} {own} has all {len(versions)} distributions that it requires",
@@ -59,7 +59,7 @@ def requirements_finding(distribution: str = _OWN) -> Finding:
     )
 
 
-def plugins_finding(found: Discovered) -> Finding:
+def plugins_finding(found: Discovered) -> DoctorFinding:
     """Find plugins that cannot be used, or not by their names alone. Only the host's own are needed by every job."""
     refused = list(_refused(found))
     conflicts = [
@@ -75,7 +75,7 @@ def plugins_finding(found: Discovered) -> Finding:
     distributions = {ref.dist for ref in found.refs}
     missing = _BUILTIN not in distributions or any(one.startswith(f"{_BUILTIN} ") for one in refused)
     counts = f"{len(found.refs)} plugins of {len(distributions)} distributions, contract {API_VERSION}"
-    return Finding(
+    return DoctorFinding(
         name="plugins",
         status="failed" if missing else "warning" if problems else "ok",
         finding=_several(problems) or (f"{_BUILTIN} is missing" if missing else counts),

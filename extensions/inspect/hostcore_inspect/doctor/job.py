@@ -13,7 +13,7 @@ from hostcore.supervisor.plan import RunPlan
 from hostcore.supervisor.quick_checks import WORKER_BYTES, available_memory, size
 from hostcore.supervisor.remote.adopting import find_in_mirror
 from hostcore_hookspecs.errors import HostcoreError
-from hostcore_inspect.doctor.finding import Finding
+from hostcore_inspect.doctor.finding import DoctorFinding
 
 #: Errors of a job that another machine, or this one in another state, would not have.
 _OF_THE_MACHINE: Final = frozenset(
@@ -27,7 +27,7 @@ Check = Callable[..., Mapping[str, Any]]
 class JobReport:
     """Result of the checks of a job."""
 
-    findings: Sequence[Finding]
+    findings: Sequence[DoctorFinding]
     #: The devices that it would run on, if known: ``("cuda:0", "cuda:1")``.
     devices: Sequence[str] = ()
     #: The errors of ``hostcore validate``.
@@ -40,7 +40,7 @@ class JobReport:
 
 
 def examine_job(
-    plan: RunPlan, machine: Sequence[Finding], *, timeout_seconds: float, check: Check = check_job
+    plan: RunPlan, machine: Sequence[DoctorFinding], *, timeout_seconds: float, check: Check = check_job
 ) -> JobReport:
     """Check a job as ``hostcore validate`` does, and whether the machine has what it requests.
 
@@ -51,7 +51,7 @@ def examine_job(
     if blocking:
         # A worker would hang in the same driver, and this process in the same file server.
         finding = f"not checked, since {', '.join(blocking)} failed"
-        return JobReport(findings=[Finding(name="job", status="failed", finding=finding, hint="mend that first")])
+        return JobReport(findings=[DoctorFinding(name="job", status="failed", finding=finding, hint="mend that first")])
     found = {one.name: one for one in machine}
     errors, checked = _validated(plan, timeout_seconds, check)
     devices = _devices(plan, checked)
@@ -65,12 +65,12 @@ def examine_job(
     return JobReport(findings=findings, devices=devices, errors=errors)
 
 
-def may_be_needless(finding: Finding) -> bool:
+def may_be_needless(finding: DoctorFinding) -> bool:
     """Return whether a job may not need the examined part."""
     return finding.name.startswith(("accelerators", "device.", "ranks."))
 
 
-def for_job(machine: Sequence[Finding], report: JobReport) -> list[Finding]:
+def for_job(machine: Sequence[DoctorFinding], report: JobReport) -> list[DoctorFinding]:
     """Judge the findings of a machine for a job: failures of parts that it does not need are warnings."""
     needed = {f"device.{device}" for device in report.devices}
     needed |= {f"ranks.{backend}" for backend in _backends(report.devices)}
@@ -103,13 +103,15 @@ def _devices(plan: RunPlan, checked: Mapping[str, Any]) -> list[str]:
     return ["cuda:0" if name == "cuda" else name for name in asked]
 
 
-def _job(plan: RunPlan, errors: Sequence[HostcoreError], checked: Mapping[str, Any]) -> Finding:
+def _job(plan: RunPlan, errors: Sequence[HostcoreError], checked: Mapping[str, Any]) -> DoctorFinding:
     name = plan.spec.run_id or plan.spec.trainer
     if not errors:
         finding = f"{name} is valid: {checked['total_steps']:,} steps on {checked['device']}, {plan.spec.precision}"
-        return Finding(name="job", status="ok", finding=finding, details={"run_id": plan.spec.run_id, "errors": []})
+        return DoctorFinding(
+            name="job", status="ok", finding=finding, details={"run_id": plan.spec.run_id, "errors": []}
+        )
     first, more = errors[0], f"; and {len(errors) - 1} more" if len(errors) > 1 else ""
-    return Finding(
+    return DoctorFinding(
         name="job",
         status="failed",
         finding=f"{name} cannot run: {first.message}{more}",
@@ -118,7 +120,7 @@ def _job(plan: RunPlan, errors: Sequence[HostcoreError], checked: Mapping[str, A
     )
 
 
-def _device(devices: Sequence[str], precision: str, found: Mapping[str, Finding]) -> Finding:
+def _device(devices: Sequence[str], precision: str, found: Mapping[str, DoctorFinding]) -> DoctorFinding:
     problems = []
     for name, count in Counter(devices).items():
         device = found.get(f"device.{name}")
@@ -131,7 +133,7 @@ def _device(devices: Sequence[str], precision: str, found: Mapping[str, Finding]
         if count > 1 and name != "cpu":
             problems.append(f"{count} ranks cannot share {name}")
     has = ", ".join(sorted(name.removeprefix("device.") for name in found if name.startswith("device.")))
-    return Finding(
+    return DoctorFinding(
         name="job.device",
         status="failed" if problems else "ok",
         finding="; ".join(problems) or f"{', '.join(devices)} in {precision}",
@@ -140,11 +142,11 @@ def _device(devices: Sequence[str], precision: str, found: Mapping[str, Finding]
     )
 
 
-def _ranks(devices: Sequence[str], found: Mapping[str, Finding]) -> Finding:
+def _ranks(devices: Sequence[str], found: Mapping[str, DoctorFinding]) -> DoctorFinding:
     backends = _backends(devices)
     # Without a finding there is no such device, which is reported elsewhere.
     broken = [name for name in backends if f"ranks.{name}" in found and found[f"ranks.{name}"].status == "failed"]
-    return Finding(
+    return DoctorFinding(
         name="job.ranks",
         status="failed" if broken else "ok",
         finding=f"{len(devices)} ranks with {' and '.join(backends)}"
@@ -161,11 +163,11 @@ def _backends(devices: Sequence[str]) -> Sequence[str]:
     return ("gloo", "nccl") if any(name.startswith("cuda") for name in devices) else ("gloo",)
 
 
-def _memory(feed_bytes: int, ranks: int, available: int) -> Finding:
+def _memory(feed_bytes: int, ranks: int, available: int) -> DoctorFinding:
     needed = ranks * (WORKER_BYTES + feed_bytes)
     short = needed > available
     data = f"{size(feed_bytes)} of it for the data of each rank"
-    return Finding(
+    return DoctorFinding(
         name="job.memory",
         status="failed" if short else "ok",
         finding=f"about {size(needed)} beside the model, {data}; {size(available)} are available",

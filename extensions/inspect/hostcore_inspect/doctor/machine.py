@@ -10,7 +10,7 @@ from hostcore.plugins.installed import discover
 from hostcore.probe import Answer, Probe
 from hostcore_inspect.doctor.compute import device_finding, held_findings, machine_findings
 from hostcore_inspect.doctor.disk import disk_findings
-from hostcore_inspect.doctor.finding import Finding
+from hostcore_inspect.doctor.finding import DoctorFinding
 from hostcore_inspect.doctor.installed import plugins_finding, python_finding, requirements_finding
 from hostcore_inspect.doctor.ranks import adding_up
 from hostcore_inspect.doctor.settings import settings_finding
@@ -20,7 +20,7 @@ from hostcore_inspect.doctor.system import system_findings
 _CPU_RANKS: Final = 2
 
 
-def examine_machine(folder: Path, *, timeout_seconds: float) -> Iterator[Finding]:
+def examine_machine(folder: Path, *, timeout_seconds: float) -> Iterator[DoctorFinding]:
     """Check everything that jobs need. Ends in time, whatever a driver or a file server does.
 
     :param folder: Of all runs. It need not be there, and is not made.
@@ -41,7 +41,7 @@ def examine_machine(folder: Path, *, timeout_seconds: float) -> Iterator[Finding
         yield from _together(answer, timeout_seconds)
 
 
-def _together(machine: Answer, timeout_seconds: float) -> Iterator[Finding]:
+def _together(machine: Answer, timeout_seconds: float) -> Iterator[DoctorFinding]:
     """The accelerators, then ranks on them and on the CPU; nothing of it if torch does not work."""
     torch, found = machine.last("torch"), machine.last("accelerators") or ()
     with ExitStack() as stack:

@@ -9,7 +9,7 @@ import attrs
 
 from hostcore.probe import Answer, Probe
 from hostcore.supervisor.workers.spawn import LocalRanks
-from hostcore_inspect.doctor.finding import Finding
+from hostcore_inspect.doctor.finding import DoctorFinding
 
 _OUTPUT_LINES: Final = 10
 _POLL_SECONDS: Final = 0.02
@@ -29,7 +29,7 @@ class RankProbes:
     backend: str
     probes: tuple[Probe, ...]
 
-    def finding(self, timeout_seconds: float) -> Finding:
+    def finding(self, timeout_seconds: float) -> DoctorFinding:
         """Wait for all of them, and judge their sums. When one has failed, the others wait for it in vain."""
         while self.probes[0].seconds < timeout_seconds:
             codes = [probe.code for probe in self.probes]
@@ -64,7 +64,7 @@ def adding_up(backend: str, world_size: int) -> Iterator[RankProbes]:
         yield RankProbes(backend, tuple(probes))
 
 
-def sums_finding(backend: str, answers: list[Answer]) -> Finding:
+def sums_finding(backend: str, answers: list[Answer]) -> DoctorFinding:
     """Judge the sums of the ranks of a backend, or report the first rank that failed."""
     name, count = f"ranks.{backend}", len(answers)
     sums = [answer.last("sum") for answer in answers]
@@ -76,7 +76,7 @@ def sums_finding(backend: str, answers: list[Answer]) -> Finding:
     )
     if troubled:
         _, rank, answer = troubled[0]
-        return Finding(
+        return DoctorFinding(
             name=name,
             status="failed",
             finding=f"rank {rank} of {count} cannot add up with {backend}: {answer.trouble}",
@@ -85,7 +85,7 @@ def sums_finding(backend: str, answers: list[Answer]) -> Finding:
         )
     wrong = sum(one["wrong"] for one in sums)
     if wrong:
-        return Finding(
+        return DoctorFinding(
             name=name,
             status="failed",
             finding=f"{wrong:,} numbers that {count} ranks added up with {backend} are wrong",
@@ -93,7 +93,7 @@ def sums_finding(backend: str, answers: list[Answer]) -> Finding:
             details=details,
         )
     megabytes, seconds = sums[0]["bytes"] / 1e6, max(one["seconds"] for one in sums)
-    return Finding(
+    return DoctorFinding(
         name=name,
         status="ok",
         finding=f"{count} processes added up {megabytes:.0f} MB in {1e3 * seconds:.3g} ms",

@@ -6,7 +6,7 @@ from typing import Final
 
 from hostcore.supervisor.engine import Engine, InvalidRanks
 from hostcore.supervisor.quick_checks import OWN, OWN_PREFIX, unknown_variables
-from hostcore_inspect.doctor.finding import Finding
+from hostcore_inspect.doctor.finding import DoctorFinding
 
 #: Set by torchrun for its ranks, beside the variables of other engines.
 _ELASTIC: Final = "TORCHELASTIC_RUN_ID"
@@ -37,7 +37,7 @@ _SHOWN_PREFIXES: Final = (OWN_PREFIX, "GLOO_", "NCCL_", "PYTORCH_", "TORCH_")
 _SECRET: Final = re.compile("TOKEN|SECRET|PASSWORD|CREDENTIAL|_KEY")
 
 
-def settings_finding(environment: Mapping[str, str]) -> Finding:
+def settings_finding(environment: Mapping[str, str]) -> DoctorFinding:
     """Check the variables that are set for likely mistakes."""
     shown = {
         name: "***" if _SECRET.search(name) else value
@@ -47,7 +47,7 @@ def settings_finding(environment: Mapping[str, str]) -> Finding:
     try:
         mistakes = _mistakes(environment)
     except InvalidRanks as error:
-        return Finding(
+        return DoctorFinding(
             name="environment",
             status="failed",
             finding=error.message,
@@ -55,7 +55,7 @@ def settings_finding(environment: Mapping[str, str]) -> Finding:
             details={"variables": shown},
         )
     listed = ", ".join(f"{name}={value}" for name, value in shown.items())
-    return Finding(
+    return DoctorFinding(
         name="environment",
         status="warning" if mistakes else "ok",
         finding="; ".join(message for message, _ in mistakes) or listed or "nothing is set that changes what jobs do",

@@ -8,12 +8,12 @@ from typing import Final
 
 from hostcore.supervisor.quick_checks import SHARED, available_memory, open_files, shared_memory, size, total_memory
 from hostcore.supervisor.workers.control_group import core_quota, memory_limit
-from hostcore_inspect.doctor.finding import Finding, Status
+from hostcore_inspect.doctor.finding import DoctorFinding, Status
 
 _LITTLE_MEMORY: Final = 2_000_000_000
 
 
-def system_findings() -> Iterator[Finding]:
+def system_findings() -> Iterator[DoctorFinding]:
     """Check all of them."""
     yield cores_finding(usable_cores(), core_quota())
     yield memory_finding(available_memory(), memory_limit())
@@ -29,11 +29,11 @@ def usable_cores() -> int:
     return os.cpu_count() or 1
 
 
-def cores_finding(usable: int, quota: float | None) -> Finding:
+def cores_finding(usable: int, quota: float | None) -> DoctorFinding:
     """Check the cores that this process may use, and the time limit of its control group."""
     details = {"cores": os.cpu_count(), "usable": usable, "quota": quota}
     if quota is not None and quota < usable and "OMP_NUM_THREADS" not in os.environ:
-        return Finding(
+        return DoctorFinding(
             name="system.cores",
             status="warning",
             finding=f"{usable} cores, but a limit of {quota:.3g} cores' worth of time: torch starts too many threads",
@@ -41,15 +41,15 @@ def cores_finding(usable: int, quota: float | None) -> Finding:
             details=details,
         )
     limited = f", limited to {quota:.3g} cores' worth of time" if quota is not None and quota < usable else ""
-    return Finding(name="system.cores", status="ok", finding=f"{usable} usable{limited}", details=details)
+    return DoctorFinding(name="system.cores", status="ok", finding=f"{usable} usable{limited}", details=details)
 
 
-def memory_finding(available: int, limit: int | None) -> Finding:
+def memory_finding(available: int, limit: int | None) -> DoctorFinding:
     """Check the memory of the machine or of the control group, and its available part, in bytes."""
     total = total_memory()
     little = available < _LITTLE_MEMORY
     limited = " (a limit of the control group)" if limit == total else ""
-    return Finding(
+    return DoctorFinding(
         name="system.memory",
         status="warning" if little else "ok",
         finding=f"{size(total)}, {size(available)} available{limited}",
@@ -58,7 +58,7 @@ def memory_finding(available: int, limit: int | None) -> Finding:
     )
 
 
-def files_finding(soft: int, hard: int) -> Finding:
+def files_finding(soft: int, hard: int) -> DoctorFinding:
     """Check the limit of open files.
 
     :param soft: The limit.
@@ -66,13 +66,15 @@ def files_finding(soft: int, hard: int) -> Finding:
     """
     finding, hint = open_files(soft)
     status: Status = "warning" if hint else "ok"
-    return Finding(name="system.files", status=status, finding=finding, hint=hint, details={"soft": soft, "hard": hard})
+    return DoctorFinding(
+        name="system.files", status=status, finding=finding, hint=hint, details={"soft": soft, "hard": hard}
+    )
 
 
-def shared_finding(shared: os.statvfs_result) -> Finding:
+def shared_finding(shared: os.statvfs_result) -> DoctorFinding:
     """Check the memory that processes can share."""
     total, free = shared.f_blocks * shared.f_frsize, shared.f_bavail * shared.f_frsize
     finding, hint = shared_memory(shared)
     status: Status = "warning" if hint else "ok"
     details = {"total_bytes": total, "free_bytes": free}
-    return Finding(name="system.shared", status=status, finding=finding, hint=hint, details=details)
+    return DoctorFinding(name="system.shared", status=status, finding=finding, hint=hint, details=details)

@@ -12,7 +12,7 @@ from hostcore_hookspecs.kinds import KINDS
 
 
 class Sabotage(Exception):
-    """What makes a run of the kit fail on purpose."""
+    """Failure that the kit causes on purpose."""
 
 
 class Saboteur:
@@ -40,7 +40,7 @@ def failing_at(step: int) -> Iterator[None]:
         Saboteur.fails_at = 0
 
 
-class Stopper:
+class EarlyStopper:
     """Asks the run to stop in its third step."""
 
     def on_batch_end(self, run_state: RunState, ctx: StepContext) -> None:

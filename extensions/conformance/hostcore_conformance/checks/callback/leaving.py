@@ -1,4 +1,4 @@
-"""What a callback leaves behind: files where they belong, written by one rank, and nothing open."""
+"""Checks of a callback's remains: files where they belong, written by one rank, and nothing open."""
 
 from typing import Final
 

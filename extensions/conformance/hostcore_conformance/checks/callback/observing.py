@@ -14,7 +14,7 @@ from hostcore_conformance.differences import in_words
 from hostcore_conformance.errors import ConformanceError
 from hostcore_conformance.subject import Subject
 
-#: How a callback says that it changes training on purpose: a class or instance attribute.
+#: Declaration of a callback that changes training on purpose: a class or instance attribute.
 DECLARATION: Final = "CHANGES_TRAINING"
 _GENERATORS: Final = {"python": "random", "numpy": "numpy.random", "torch": "torch", "cuda": "torch.cuda"}
 
@@ -33,8 +33,8 @@ def random_untouched(subject: Subject) -> None:
     a callback takes makes it another training, with other losses.
 
     Draw from a generator of your own: random.Random(seed), numpy.random.default_rng(seed), torch.Generator(). Watch for
-    libraries that draw: torch.randperm, shuffles, DataLoader. A callback that changes training on purpose says so with
-    the class attribute CHANGES_TRAINING = True, and is not asked.
+    libraries that draw: torch.randperm, shuffles, DataLoader. A callback that changes training on purpose declares it
+    with the class attribute CHANGES_TRAINING = True, and is not checked.
     """
     states: list[Any] = [run(subject).state(name="rank-0")["random"] for run in (without_it, with_it)]
     for name, generator in _GENERATORS.items():
@@ -56,8 +56,8 @@ def observes(subject: Subject) -> None:
 
     What usually breaks it: numbers drawn at random, tensors in a result or a batch that are changed in place,
     gradients or modes (model.train, requires_grad) that are left otherwise, a metric that is replaced under its own
-    name. A callback whose purpose it is to change training (clipping, stopping, freezing, averaging) says so with the
-    class attribute CHANGES_TRAINING = True.
+    name. A callback whose purpose it is to change training (clipping, stopping, freezing, averaging) declares that with
+    the class attribute CHANGES_TRAINING = True.
     """
     bare, run = without_it(subject), with_it(subject)
     difference = first_unequal_metric(bare, run) or state_difference(bare, run)

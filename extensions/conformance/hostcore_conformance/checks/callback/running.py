@@ -56,7 +56,7 @@ def _called(subject: Subject) -> frozenset[str]:
         has_data = not {"dataset", "mock_batches"}.isdisjoint(subject.job)
         longer: dict[str, Any] = {"epochs": 1, "max_steps": _STEPS_OF_AN_EPOCH} if has_data else {}
         perform(subject, after=(_WITNESS,), **longer).require_success("a whole run with it")
-        stopped = perform(subject, after=(_WITNESS, f"{KIT}:Stopper"))
+        stopped = perform(subject, after=(_WITNESS, f"{KIT}:EarlyStopper"))
         stopped.require_success("a run with it that is asked to stop after step 3")
         return frozenset(Witness.called)
 
@@ -124,7 +124,7 @@ def works_without(subject: Subject, variant: str) -> None:
     validation: the job has no validation and no test. data: it has no dataset, and batches are None to begin with.
     metrics: metric_every is 0, so that none are recorded. optimizer: the trainer does not call
     ctx.register_optimizer, so that ctx.optimizer is None. The run must succeed, or be refused as invalid (exit code 2):
-    raise InvalidSettings in on_train_begin, and say what is needed.
+    raise InvalidSettings in on_train_begin, with the missing part.
 
     What usually breaks it: AttributeError on None, KeyError in a history that has no such metric, in the middle of the
     night.

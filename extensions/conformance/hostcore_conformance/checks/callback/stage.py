@@ -15,7 +15,7 @@ from hostcore_conformance.subject import Subject
 from hostcore_hookspecs.events import Warning
 
 STEPS: Final = 6
-#: The step of a checkpoint, and that of the failure after which a run goes on from it.
+#: The step of a checkpoint, and that of the failure after which a run is resumed from it.
 CHECKPOINT_STEP: Final = 3
 FAILURE_STEP: Final = 5
 KIT: Final = "hostcore_conformance.checks.callback.kit_callbacks"
@@ -106,7 +106,7 @@ def without_it(subject: Subject) -> Rehearsal:
 
 @attrs.frozen(kw_only=True)
 class Interrupted:
-    """A run that failed once, and went on."""
+    """A run that failed once, and was resumed."""
 
     #: How its first attempt ended.
     failed: Rehearsal
@@ -155,7 +155,7 @@ def first_unequal_metric(one: Rehearsal, other: Rehearsal, *, of: Rehearsal | No
 
 
 def state_difference(one: Rehearsal, other: Rehearsal) -> str | None:
-    """Where the trainer's final states of two runs differ."""
+    """Describe the first difference between the trainer's final states of two runs."""
     return in_words(one.state(), other.state())
 
 

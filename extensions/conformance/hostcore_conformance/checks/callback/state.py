@@ -105,7 +105,7 @@ def instances_independent(subject: Subject) -> None:
 def resume_exact(subject: Subject) -> None:
     """A resumed run with it is the run that was never interrupted.
 
-    A run fails behind its first checkpoint and goes on from it in a second attempt. Losses, validations and the
+    A run fails behind its first checkpoint and is resumed from it in a second attempt. Losses, validations and the
     trainer's final state are compared with those of a run in one piece, bit for bit.
 
     What usually breaks it: a counter, a best value or a schedule that is not in callback_state, and so begins anew; or
@@ -131,9 +131,9 @@ def resume_exact(subject: Subject) -> None:
 def state_resumes(subject: Subject) -> None:
     """Its own state ends as if there had never been an interruption.
 
-    The state in the last checkpoint of the run that failed and went on is compared with that of the run in one piece,
-    bit for bit. What differs between two runs in one piece, such as times, does not count. In six steps a counter that
-    is off by one may not have stopped anything yet.
+    The state in the last checkpoint of the run that failed and was resumed is compared with that of the run in one
+    piece, bit for bit. What differs between two runs in one piece, such as times, does not count. In six steps a
+    counter that is off by one may not have stopped anything yet.
 
     What usually breaks it: on_train_begin, which every attempt calls, counts or resets something; on_checkpoint_saved,
     which comes at another moment each time, changes the state.

@@ -61,7 +61,7 @@ def missing_path(subject: Subject) -> None:
             if _NOT_THERE in told:
                 continue
             got = f"{type(error).__name__}: {told}"
-        except Exception as error:  # noqa: BLE001 - told with what to raise instead
+        except Exception as error:  # noqa: BLE001 - reported with the exception to raise instead
             got = f"{type(error).__name__}: {error}"
         else:
             got = "no error"
@@ -88,7 +88,7 @@ def memory_uri(subject: Subject) -> None:
         try:
             dataset = open_example(subject, settings=settings)
             found = [row for shard in dataset.shards() for row in read_rows(dataset, shard)]
-        except Exception as error:  # noqa: BLE001 - told with what to use instead
+        except Exception as error:  # noqa: BLE001 - reported with the class to use instead
             got = f"{type(error).__name__}: {error}"
         else:
             if found == expected:
@@ -170,7 +170,7 @@ def _two_that_differ(copies: list[Path], shards: Mapping[str, Any]) -> tuple[Pat
 
 
 @attrs.frozen
-class _Entry:
+class _CopiedPath:
     """A path of the settings: a folder to copy, and what the path has below it."""
 
     folder: Path
@@ -201,21 +201,21 @@ def _copied(subject: Subject, put: Callable[[Path, str], None], root: str) -> di
     return settings
 
 
-def _entry(text: str) -> _Entry:
+def _entry(text: str) -> _CopiedPath:
     from hostcore_builtin_plugins.sources.data_files import split_pattern  # which needs pyarrow
 
     if is_uri(text):
         raise NotApplicable("the example's data is behind a URI: give one of local files", wants_example=True)
     path = Path(text)
     if path.is_dir():
-        return _Entry(path, "", _below(path))
+        return _CopiedPath(path, "", _below(path))
     folder, pattern = split_pattern(text, os.path.lexists)
     if pattern:
         matches = (Path(folder, one) for one in glob.glob(pattern, root_dir=folder, recursive=True))  # noqa: PTH207
-        return _Entry(Path(folder), pattern, tuple(one for one in matches if one.is_file()))
+        return _CopiedPath(Path(folder), pattern, tuple(one for one in matches if one.is_file()))
     beside = _below(path.parent)
     small = len(beside) <= _MOST_BESIDE and sum(one.stat().st_size for one in beside) <= _MOST_BYTES
-    return _Entry(path.parent, path.name, beside if small else (path,))
+    return _CopiedPath(path.parent, path.name, beside if small else (path,))
 
 
 def _below(folder: Path) -> tuple[Path, ...]:

@@ -37,7 +37,7 @@ def opens(subject: Subject) -> None:
     with schema (a pyarrow.Schema of at least one column), shards() and read_shard(shard, columns, offset). The section
     belongs to the job: it must be as it was afterwards.
 
-    A source that needs files to open says which in its example: settings = { paths = ["tests/data"] } in
+    A source that needs files to open names them in its example: settings = { paths = ["tests/data"] } in
     [tool.hostcore.conformance.NAME]; relative paths start at the folder of that pyproject.toml.
     """
     import pyarrow as pa
@@ -163,8 +163,8 @@ def unknown_column(subject: Subject) -> None:
     """A column that is not in the data is refused by its name when the data is opened.
 
     The data is opened with columns = ["no_such_column"]. The host opens all data before the first step, so that a
-    mistake in a job is told at once, as one line; an error in the first read would come after the model is built, and a
-    KeyError or a library's own exception would be shown as a defect of the source, with its traceback.
+    mistake in a job is reported at once, as one line; an error in the first read would come after the model is built,
+    and a KeyError or a library's own exception would be shown as a defect of the source, with its traceback.
 
     Raise InvalidData (hostcore_hookspecs) from open_dataset, with the name, and the columns that there are as the hint.
     """
@@ -175,7 +175,7 @@ def unknown_column(subject: Subject) -> None:
         if _NO_SUCH_COLUMN in told:
             return
         got = f"{type(error).__name__}: {told.strip()}"
-    except Exception as error:  # noqa: BLE001 - told with what to raise instead
+    except Exception as error:  # noqa: BLE001 - reported with the exception to raise instead
         got = f"{type(error).__name__}: {error}"
     else:
         got = "no error"
@@ -189,7 +189,7 @@ def unknown_column(subject: Subject) -> None:
 
 @check("data_source.nulls", requires=("data_source.schema",))
 def nulls(subject: Subject) -> None:
-    """Missing numbers are let through only where the dataset says so.
+    """Missing numbers are let through only where the dataset allows them.
 
     All shards of the example are read as the feed reads them: a null in a column of numbers is an error, unless the
     dataset has allow_nulls = True. A model would take a missing number for whatever lies in that memory. The attribute

@@ -1,4 +1,4 @@
-"""That shards are what the contract says, and together are the data: each row once, from any offset on."""
+"""Checks of shards against the contract; together they are the data: each row once, from any offset on."""
 
 import random
 import secrets
@@ -93,7 +93,7 @@ def _require_same(first: Sequence[Shard], other: Sequence[Shard], what: str) -> 
 
 @check("data_source.num_rows", requires=("data_source.schema", "data_source.shards"))
 def num_rows(subject: Subject) -> None:
-    """Every shard has exactly as many rows as it says.
+    """Every shard has exactly as many rows as its num_rows.
 
     All shards of the example are read to their end and counted. The host computes the order of an epoch, the number of
     its steps and the place to resume at from num_rows alone. Too many, and rows are never seen; too few, and the run

@@ -27,7 +27,7 @@ def trains(subject: Subject, variant: str) -> None:
 
     An epoch is run by the real host, with a trainer that notes the rows it is given. In order, they must be those of
     the shards, one after the other; shuffled, the same rows in another order; resumed, a shuffled run is ended after
-    half of its steps and goes on in a second attempt, and the rows of both together are those of a run in one piece.
+    half of its steps and resumed in a second attempt, and the rows of both together are those of a run in one piece.
 
     If this fails while the other checks pass, something is different inside a run: the source reads the data in
     another way in a second thread, while several shards are open, or when it is opened a second time.
@@ -35,7 +35,7 @@ def trains(subject: Subject, variant: str) -> None:
     everything = whole(subject).all_rows
     size = _batch_size(len(everything))
     job = {
-        "trainer": f"{__name__}:RowReader",
+        "trainer": f"{__name__}:RowCollector",
         "dataset": {
             **example_settings(subject),
             "source": subject.qualified_name,
@@ -94,11 +94,11 @@ def _require_each_once(expected: list[str], found: list[str]) -> None:
     )
 
 
-class RowReader:
+class RowCollector:
     """A trainer that only notes the rows that it is given. Named by import path in the jobs."""
 
     def configure(self) -> dict[str, int]:
-        """How many rows it has seen."""
+        """Return the number of rows seen."""
         return {"rows": 0}
 
     def prepare_batch(self, raw_batch: Any) -> Any:

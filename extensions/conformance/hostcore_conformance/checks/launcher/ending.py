@@ -1,4 +1,4 @@
-"""That a launch can be stopped, politely first, and that a launcher tells how one has ended."""
+"""Checks of ends: a launch can be stopped, politely first, and its launcher reports the end."""
 
 import shutil
 import signal
@@ -17,7 +17,7 @@ _NEEDED: Final = ("launcher.launches",)
 
 _LONG_GRACE_SECONDS: Final = 60.0
 _SHORT_GRACE_SECONDS: Final = 0.3
-#: By variant: what the program does, and what may be said of it.
+#: By variant: the program's end, and the allowed reports of it.
 _ENDS: Final = {
     "succeeded": (Instructions(), ("succeeded",), (0, None)),
     "failed": (
@@ -51,9 +51,9 @@ def _cancelled(subject: Subject) -> Launched:
 def cancel(subject: Subject) -> None:
     """Cancelling asks the command to stop, and gives it the time to write a checkpoint.
 
-    The program takes 0.3 s to stop when it gets SIGINT or SIGTERM, and then writes a result that says cancelled. It is
-    cancelled with 60 seconds of grace: it must come to its own end, and poll must say cancelled. cancel() may return
-    before that, or wait for it.
+    The program takes 0.3 s to stop when it gets SIGINT or SIGTERM, and then writes a result with status cancelled. It
+    is cancelled with 60 seconds of grace: it must come to its own end, and poll must report cancelled. cancel() may
+    return before that, or wait for it.
 
     SIGKILL at once, or a grace that is not handed on, loses the steps since the last checkpoint.
     """
@@ -84,7 +84,7 @@ def cancel_by_force(subject: Subject) -> None:
     """A command that does not stop is ended by force when its grace is over.
 
     The program notes SIGINT and SIGTERM and stays. It is cancelled with 0.3 s of grace and must be gone soon after, and
-    poll must not say that it runs, nor that it succeeded.
+    poll must report neither that it runs, nor that it succeeded.
     """
     one = launched(subject, Instructions(prints=[(1, b"", "go")], stubborn=True))
     one.started()
@@ -109,7 +109,7 @@ def cancel_again(subject: Subject) -> None:
     """Cancelling what has ended, or was cancelled before, does nothing.
 
     A program that was cancelled and has ended is cancelled twice more, and so is one that has succeeded. Nothing may be
-    raised, and poll must say the same as before. People press the button again, and runs end in between.
+    raised, and poll must report the same as before. People press the button again, and runs end in between.
     """
     finished = launched(subject)
     finished.over()
@@ -128,11 +128,11 @@ def cancel_again(subject: Subject) -> None:
 
 @check("launcher.ends", requires=_NEEDED, variants=tuple(_ENDS))
 def ends(subject: Subject, variant: str) -> None:
-    """Polling tells how a launch has ended: its status, and its exit code where it can be known.
+    """Polling reports the end of a launch: its status, and its exit code where it can be known.
 
-    The program ends in five ways: with a result that says succeeded, failed (exit code 1) or preempted (75); with exit
-    code 3 and no result.json; killed by SIGKILL. The first three are what result.json in the run directory says. The
-    other two are failed, or lost if the engine does not say how it went; never succeeded. The exit code may be None;
+    The program ends in five ways: with a result of status succeeded, failed (exit code 1) or preempted (75); with exit
+    code 3 and no result.json; killed by SIGKILL. The first three are those of result.json in the run directory. The
+    other two are failed, or lost if the engine has no more information; never succeeded. The exit code may be None;
     if it is given, it must be the right one.
 
     A supervisor that was killed, or ran out of memory, leaves no result. A launcher that takes "not running any more"
@@ -165,8 +165,8 @@ def _deed(told: Instructions) -> str:
 def lost(subject: Subject) -> None:
     """A launch of which nothing is left is lost: poll, read_logs and cancel do not raise.
 
-    The program ends, and its run directory is removed, log and result included. poll must then say lost or failed, the
-    log may be empty, and cancel has nothing to do.
+    The program ends, and its run directory is removed, log and result included. poll must then report lost or failed,
+    the log may be empty, and cancel has nothing to do.
 
     Engines forget finished jobs after a while, and users tidy up. `hostcore list` asks for every run, so one exception
     here hides all others.
@@ -198,9 +198,9 @@ def _asked(method: str, call: Callable[[], _T]) -> _T:
 
 @check("launcher.polls", requires=_NEEDED)
 def polls(subject: Subject) -> None:
-    """Polling says submitted or running as long as the command runs, and does not wait for its end.
+    """Polling reports submitted or running as long as the command runs, and does not wait for its end.
 
-    The program waits until it is allowed to go on. Meanwhile poll is asked three times.
+    The program waits until it is allowed to continue. Meanwhile poll is called three times.
     """
     one = launched(subject, Instructions(prints=[(1, b"", "go")]))
     one.started()
@@ -218,7 +218,7 @@ def polls(subject: Subject) -> None:
 
 @check("launcher.flood", requires=_NEEDED)
 def flood(subject: Subject) -> None:
-    """A command that prints much goes on, though its output is not read.
+    """A command that prints much keeps running, though its output is not read.
 
     The program prints 4 MiB; read_logs is called only after its end. A launcher that gives its commands a pipe and does
     not read it stops them after 64 KiB, without an error.

@@ -1,4 +1,4 @@
-"""That what is launched is exactly the command, and goes on by itself."""
+"""Checks of launching: exactly the command is started, and lives without its launcher."""
 
 import json
 
@@ -7,8 +7,8 @@ import attrs
 from hostcore_conformance.check import check
 from hostcore_conformance.checks.launcher.stage import (
     NOT_OVER,
+    CheckedLauncher,
     Instructions,
-    Launcher,
     context,
     launched,
     launched_elsewhere,
@@ -163,13 +163,13 @@ def odd_run_dir(subject: Subject) -> None:
 def missing_command(subject: Subject) -> None:
     """A command that does not exist is refused with a HostcoreError, or found to have failed.
 
-    A launcher that starts programs itself raises FatalError, saying which. One that hands it to an engine may only
-    learn of it later: then poll says failed or lost. A bare FileNotFoundError is neither.
+    A launcher that starts programs itself raises FatalError, with the program. One that hands it to an engine may only
+    learn of it later: then poll reports failed or lost. A bare FileNotFoundError is neither.
     """
     require_programs_run_here(subject)
     _, ctx = context(subject, Instructions())
     ctx = attrs.evolve(ctx, command=[str(subject.folder() / "no-such-program"), "--flag"])
-    launcher = Launcher(subject)
+    launcher = CheckedLauncher(subject)
     expected = "a FatalError or a TransientError, or a launch that poll says has failed or is lost"
     try:
         handle = launcher.launch(ctx)
@@ -187,12 +187,12 @@ def missing_command(subject: Subject) -> None:
 
 @check("launcher.outlives", requires=("launcher.launches",))
 def outlives(subject: Subject) -> None:
-    """What was launched goes on when the process that launched it is gone.
+    """A launched command keeps running when the process that launched it is gone.
 
     Another process loads the plugin, launches the program and ends; then its process group is killed, as happens when a
     terminal is closed. The program must still run, and print.
 
-    `hostcore run --detach` returns at once, and the service is restarted while runs go on. A launcher that starts
+    `hostcore run --detach` returns at once, and the service is restarted while runs are active. A launcher that starts
     processes gives them a session of their own (setsid, start_new_session=True) and no pipe that it reads itself.
     """
     one = launched_elsewhere(subject)
@@ -211,7 +211,8 @@ def polled_elsewhere(subject: Subject) -> None:
     """Another process follows a launch by its handle alone, from running to succeeded.
 
     What another process has launched is polled here by a new instance of the plugin, with a handle that was read from
-    JSON. It must say submitted or running as long as the program runs, and succeeded after it has ended with a result.
+    JSON. It must report submitted or running as long as the program runs, and succeeded after it has ended with a
+    result.
 
     State in the instance, a Popen object or a dictionary of launches is not there in the other process. Everything
     needed goes into the handle; for a process, that is more than its number, which is given to others later.

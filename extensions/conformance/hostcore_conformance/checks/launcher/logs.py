@@ -14,13 +14,13 @@ _BEGIN, _END = "--- begin ---\n", "--- end ---\n"
 
 
 def _between(log: str) -> str:
-    """What the program printed, as far as it is there."""
+    """Return the program's output, as far as it is there."""
     return log.partition(_BEGIN)[2].partition(_END)[0]
 
 
 @check("launcher.logs_after_end", requires=_NEEDED)
 def logs_after_end(subject: Subject) -> None:
-    """What the command printed can be read after its end, standard error too, whatever bytes it was.
+    """The command's output can be read after its end, standard error too, whatever bytes it was.
 
     The program prints 200 lines with several scripts, a line on standard error, and bytes that are no UTF-8 between two
     words. After its end, read_logs must give the lines as they were, the line on standard error, and both words.

@@ -1,10 +1,10 @@
-"""That a launcher says what it would do, and does nothing yet."""
+"""Checks of planning: a launcher returns its plan, and does nothing yet."""
 
 from pathlib import Path
 from typing import Final
 
 from hostcore_conformance.check import check
-from hostcore_conformance.checks.launcher.stage import Instructions, Launcher, context, until
+from hostcore_conformance.checks.launcher.stage import CheckedLauncher, Instructions, context, until
 from hostcore_conformance.errors import ConformanceError
 from hostcore_conformance.subject import Subject
 from hostcore_hookspecs.launcher import LaunchPlan
@@ -16,7 +16,7 @@ _LOOK_SECONDS: Final = 0.2
 
 @check("launcher.dry_run")
 def dry_run(subject: Subject) -> None:
-    """The plan says in one line what would be done, the same each time, and making it starts and writes nothing.
+    """The plan describes the launch in one line, the same each time, and making it starts and writes nothing.
 
     Two instances are asked for the plan of the same launch. Each must answer with a LaunchPlan whose summary is one
     line; the answers must be equal, and afterwards the run directory must be as it was and the command must not have
@@ -28,7 +28,7 @@ def dry_run(subject: Subject) -> None:
     """
     folder, ctx = context(subject, Instructions(), env={"HOSTCORE_CHECK_A": "1"})
     before = _files(folder)
-    plans = [Launcher(subject).plan(ctx) for _ in range(2)]
+    plans = [CheckedLauncher(subject).plan(ctx) for _ in range(2)]
     for plan in plans:
         if not isinstance(plan, LaunchPlan) or not isinstance(plan.summary, str) or not isinstance(plan.document, str):
             raise ConformanceError(
@@ -77,7 +77,7 @@ def plan_hides_values(subject: Subject) -> None:
     sent to the client that asked for the plan. Show the names of variables, and stars in place of values.
     """
     _, ctx = context(subject, Instructions(), env={"HOSTCORE_CHECK_API_KEY": _VALUE})
-    plan = Launcher(subject).plan(ctx)
+    plan = CheckedLauncher(subject).plan(ctx)
     for place, text in (("summary", plan.summary), ("document", plan.document)):
         if _VALUE in text:
             line = next(line for line in text.splitlines() if _VALUE in line)

@@ -1,4 +1,4 @@
-"""What the kit has launchers start: a small program that does what ``instructions.json`` in its folder says.
+"""Program that the kit has launchers start: a small one that follows ``instructions.json`` in its folder.
 
 Started as ``python -I -S program.py FOLDER [ARGUMENT]…``, with the standard library alone. It writes into the folder:
 
@@ -27,7 +27,7 @@ _LOOK_SECONDS = 0.01
 
 
 def main() -> None:
-    """Do what the instructions say."""
+    """Carry out the instructions."""
     signal.alarm(_LONGEST_SECONDS)
     folder = Path(sys.argv[1])
     told = json.loads((folder / "instructions.json").read_text())

@@ -1,4 +1,4 @@
-"""What the checks of launchers share: a launch of the kit's own program, and what can be seen of it."""
+"""Tools of the launcher checks: a launch of the kit's own program, and what can be seen of it."""
 
 import fcntl
 import json
@@ -20,11 +20,11 @@ from hostcore_conformance.subject import Subject
 from hostcore_hookspecs.job import Job
 from hostcore_hookspecs.launcher import LaunchContext, LaunchHandle, LaunchStatus, LogChunk
 
-#: What :func:`poll` may say, and which of it means that it is not over.
+#: Statuses that :func:`poll` may return, and those of a launch that is not over.
 STATUSES: Final = ("submitted", "running", "succeeded", "failed", "cancelled", "preempted", "lost")
 NOT_OVER: Final = ("submitted", "running")
 
-#: An end as a supervisor tells it.
+#: The end that a supervisor records.
 SUCCEEDED: Final[Mapping[str, Any]] = {"status": "succeeded", "exit_code": 0}
 
 _PATIENCE_SECONDS: Final = 10.0
@@ -34,9 +34,9 @@ _MOST_CHUNKS: Final = 10_000
 
 @attrs.frozen(kw_only=True)
 class Instructions:
-    """What the program does."""
+    """Instructions of the program."""
 
-    #: File descriptor, bytes, and the gate that it waits for before it goes on; "" is none.
+    #: File descriptor, bytes, and the gate that it waits for before it continues; "" is none.
     prints: Sequence[tuple[int, bytes, str]] = ()
     #: How long it waits at a gate.
     gate_seconds: float = 60.0
@@ -55,7 +55,7 @@ class Instructions:
 def require_programs_run_here(subject: Subject) -> None:
     """See that what the launcher starts runs on this machine, where the kit can look at it.
 
-    :raises NotApplicable: The harness does not say so. The kit submits nothing to a real cluster unasked.
+    :raises NotApplicable: The harness does not declare it. The kit submits nothing to a real cluster unasked.
     """
     if not getattr(subject.harness, "runs_here", False):
         raise NotApplicable(
@@ -66,7 +66,7 @@ def require_programs_run_here(subject: Subject) -> None:
 
 
 def patience(subject: Subject) -> float:
-    """How many seconds the engine may take for anything."""
+    """Return the seconds that the engine may take for anything."""
     return float(getattr(subject.harness, "patience_seconds", _PATIENCE_SECONDS))
 
 
@@ -113,7 +113,7 @@ def context(
     )
 
 
-class Launcher:
+class CheckedLauncher:
     """An instance of the launcher under check, its methods called as the host calls them."""
 
     def __init__(self, subject: Subject) -> None:
@@ -122,7 +122,7 @@ class Launcher:
         self._poll, self._read_logs = calls["poll"], calls["read_logs"]
 
     def poll(self, handle: LaunchHandle) -> LaunchStatus:
-        """What became of it.
+        """Return the status of the launch.
 
         :raises ConformanceError: It is no status of the contract.
         """
@@ -172,14 +172,14 @@ class Launcher:
 class Launched:
     """A launch of the program."""
 
-    launcher: Launcher
+    launcher: CheckedLauncher
     handle: LaunchHandle
     folder: Path
     context: LaunchContext
     patience_seconds: float
 
     def wait_for(self, name: str, what: str) -> Any:
-        """What the program writes into its folder, once it is there.
+        """Return the content of a file that the program writes into its folder, once it is there.
 
         :param what: The same in words.
         :raises ConformanceError: It does not come.
@@ -190,7 +190,7 @@ class Launched:
         return json.loads(file.read_text())
 
     def started(self) -> Mapping[str, Any]:
-        """What the program has found when it began: its arguments, its environment.
+        """Return the program's record of its start: its arguments, its environment.
 
         :raises ConformanceError: It does not begin.
         """
@@ -203,7 +203,7 @@ class Launched:
 
     @property
     def is_running(self) -> bool:
-        """Whether the program runs, as it says itself; once it has started."""
+        """True if the program runs, by its own lock; once it has started."""
         with (self.folder / "lock").open("rb") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -216,7 +216,7 @@ class Launched:
         return self.until(lambda: not self.is_running)
 
     def over(self) -> LaunchStatus:
-        """What the launcher says of the end, once the program is gone.
+        """Return the launcher's status of the end, once the program is gone.
 
         :raises ConformanceError: The program stays, or the launcher does not notice.
         """
@@ -253,7 +253,7 @@ def launched(subject: Subject, told: Instructions | None = None, **how: Any) -> 
     """
     require_programs_run_here(subject)
     folder, ctx = context(subject, told or Instructions(), **how)
-    launcher = subject.shared("launcher", lambda: Launcher(subject))
+    launcher = subject.shared("launcher", lambda: CheckedLauncher(subject))
     return _launched(subject, launcher, launcher.launch(ctx), folder, ctx)
 
 
@@ -267,7 +267,7 @@ def launched_elsewhere(subject: Subject) -> Launched:
         folder, ctx = context(subject, Instructions(prints=[(1, b"before\n", "on"), (1, b"after\n", "go")]))
         handle, group = called_elsewhere(subject, "launch", attrs.evolve(ctx, log=print))
         stored = LaunchHandle(**json.loads(json.dumps(attrs.asdict(handle))))
-        one = _launched(subject, Launcher(subject), stored, folder, ctx)
+        one = _launched(subject, CheckedLauncher(subject), stored, folder, ctx)
         one.started()
         with suppress(ProcessLookupError):
             os.killpg(group, signal.SIGKILL)
@@ -277,5 +277,7 @@ def launched_elsewhere(subject: Subject) -> Launched:
     return subject.shared("launched elsewhere", launch)
 
 
-def _launched(subject: Subject, launcher: Launcher, handle: LaunchHandle, folder: Path, ctx: LaunchContext) -> Launched:
+def _launched(
+    subject: Subject, launcher: CheckedLauncher, handle: LaunchHandle, folder: Path, ctx: LaunchContext
+) -> Launched:
     return Launched(launcher=launcher, handle=handle, folder=folder, context=ctx, patience_seconds=patience(subject))

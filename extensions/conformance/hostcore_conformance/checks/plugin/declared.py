@@ -33,7 +33,7 @@ def required_keys(declared: Any) -> tuple[str, ...]:
 
 
 def takes_any_key(declared: Any) -> bool:
-    """Whether it collects what it does not know."""
+    """Return whether a class collects unknown keys."""
     from hostcore.job.forms import object_form
 
     return object_form(declared).rest is not None

@@ -111,7 +111,7 @@ def leaks(subject: Subject, what: str) -> None:
 
 
 def _left_behind(subject: Subject) -> Mapping[str, Counter[str]]:
-    """What there is more after some rounds than after the first; without files where they cannot be counted."""
+    """Return the resources added by further rounds after the first; without files where they cannot be counted."""
     _round(subject)
     before = held()
     for _ in range(_ROUNDS):

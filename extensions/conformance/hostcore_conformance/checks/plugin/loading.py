@@ -46,7 +46,7 @@ def name_unique(subject: Subject) -> None:
 
     Two plugins of one name are an error for every job that uses it: nothing shadows silently, and users must write
     distribution/name. The plugins that ship with hostcore are always there, so a name of theirs (parquet, terminal,
-    fsspec) is never free. A name that says what the plugin is for, such as acme-webhook, stays unique.
+    fsspec) is never free. A name with the plugin's purpose, such as acme-webhook, stays unique.
     """
     shared = discover().conflicts.get((subject.kind.name, subject.name), ())
     others = [f"{ref.dist} {ref.version} ({ref.value})" for ref in shared if ref != subject.ref]
@@ -64,7 +64,7 @@ def contract_required(subject: Subject) -> None:
 
     Without it, pip installs the plugin beside any contract, and the first sign of a misfit is an error in the middle of
     a run; with it, pip refuses or upgrades. A requirement without a lower bound (hostcore-hookspecs, or
-    hostcore-hookspecs<2) does not say what the plugin needs. The host itself (hostcore) need not be required.
+    hostcore-hookspecs<2) does not state what the plugin needs. The host itself (hostcore) need not be required.
     """
     found = _requirements(subject)
     if not any(clause.operator in _LOWER for one in found for clause in one.specifier):
@@ -145,7 +145,7 @@ def constructs_minimal(subject: Subject) -> None:
     Of the example only those settings are kept that have no default, and the plugin is constructed with these. Every
     setting with a default may be left out by a job, so the constructor must do without: one that reads an optional
     setting as if it were always given fails for the first user who does not. A plugin that needs one of several
-    settings says so with InvalidSettings, which passes: users are told what to write.
+    settings raises InvalidSettings, which passes: users see what to write.
     """
     declared = settings_class_of(subject)
     required = required_keys(declared) if declared is not None else ()
@@ -159,7 +159,7 @@ def constructs_minimal(subject: Subject) -> None:
             fix="Give the setting a usable default, take its default away, or raise InvalidSettings with its pointer.",
         ) from error
     except HostcoreError:
-        return  # the user's mistake, as the plugin or its settings class has said
+        return  # the user's mistake, from the plugin or its settings class
 
 
 @check("plugin.instances", requires=("plugin.constructs",))

@@ -19,7 +19,7 @@ def methods(subject: Subject) -> None:
 
     The methods must be in the class or be assigned in its constructor; what only __getattr__ provides does not count. A
     marker (@hookimpl) is for wrappers and for hooks of other kinds; a wrapper of a method of the plugin's own kind has
-    another name (specname=). The reference of the hooks tells which methods a kind has.
+    another name (specname=). The reference of the hooks lists the methods of a kind.
     """
     _require_none(subject, [one for one in _wrong(subject) if one.code not in _SIGNATURES | _NEAR_MISSES])
 
@@ -40,10 +40,10 @@ def signatures(subject: Subject) -> None:
 def near_misses(subject: Subject) -> None:
     """No public method looks like a hook without being one.
 
-    A method train_stpe, or on_step_end where the hook is called on_batch_end, would never be called, and nothing would
-    say so. The host refuses such names; @not_a_hook, imported from hostcore_hookspecs, or an underscore in front, keeps
-    a method that is meant to be called that. The same for a method marked as a hook that does not exist, or that is
-    never called in the process that the plugin runs in.
+    A method train_stpe, or on_step_end where the hook is called on_batch_end, would never be called, without any
+    message. The host refuses such names; @not_a_hook, imported from hostcore_hookspecs, or an underscore in front,
+    keeps a method that is meant to be called that. The same for a method marked as a hook that does not exist, or that
+    is never called in the process that the plugin runs in.
     """
     _require_none(subject, [one for one in _wrong(subject) if one.code in _NEAR_MISSES])
 
@@ -53,7 +53,7 @@ def deprecated(subject: Subject) -> None:
     """The plugin uses no name of the contract that will go.
 
     A hook, an argument or a public name of hostcore_hookspecs is deprecated in one minor version and removed two minors
-    later. Until then it works, and users see a warning in every run. The message says what to use in its place.
+    later. Until then it works, and users see a warning in every run. The message names the replacement.
     """
     found = deprecated_uses(subject.ref, subject.component().implementations)
     if found:
@@ -69,7 +69,7 @@ def _wrong(subject: Subject) -> tuple[HostcoreError, ...]:
 
 
 def _read(subject: Subject) -> list[HostcoreError]:
-    """What the host has against the methods of the class, and of an instance where one can be made."""
+    """Return the host's errors about the methods of the class, and of an instance where one can be made."""
     try:
         subject.component()
     except HostcoreError as error:

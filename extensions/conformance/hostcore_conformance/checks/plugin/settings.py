@@ -1,4 +1,4 @@
-"""That a plugin's settings are declared, told, refused and left as they are."""
+"""Checks of a plugin's settings: declared, described, refused and left as they are."""
 
 import inspect
 from collections.abc import Iterator, Mapping
@@ -21,7 +21,7 @@ _UNKNOWN: Final = "hostcore_has_no_such_setting"
 
 @check("plugin.settings_schema", requires=("plugin.resolves",))
 def settings_schema(subject: Subject) -> None:
-    """Every setting can be told as a JSON Schema, and written in a job.
+    """Every setting has a JSON Schema, and can be written in a job.
 
     `hostcore schema NAME`, editors and the service show a plugin's settings as a JSON Schema, made from the annotations
     of its settings class. So each field has an annotation whose names exist when the module runs (not only under
@@ -55,7 +55,7 @@ def settings_schema(subject: Subject) -> None:
 
 
 def _takes_nothing(schema: Any) -> bool:
-    """Whether no value but null fits, or none in its lists and mappings."""
+    """Return whether no value but null fits, or none in its lists and mappings."""
     if not isinstance(schema, Mapping):
         return False
     if "anyOf" in schema:
@@ -177,14 +177,14 @@ def settings_unchanged(subject: Subject) -> None:
     try:
         started = started_once(subject, component)
     except CannotStart:
-        return  # that it cannot be started is for other checks to say
+        return  # a failed start is reported by other checks
     for name, (was, now) in started.items():
         _require_same(was, now, name, "started")
 
 
 @check("plugin.documented", level="should", requires=("plugin.resolves",))
 def documented(subject: Subject) -> None:
-    """The class says in a docstring what it does, and so does its settings class.
+    """The class has a docstring with its purpose, and so has its settings class.
 
     The first paragraph of the class's docstring is what `hostcore plugins show NAME` prints; the settings class's is
     the description in the schema. Users choose a plugin by these two sentences. Of a setting, metadata={"help": "..."}

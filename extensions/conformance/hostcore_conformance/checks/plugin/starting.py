@@ -27,7 +27,7 @@ class CannotStart(Exception):
 
 
 def opens_and_closes(subject: Subject) -> str | None:
-    """Why there is nothing to open and close; None if there is."""
+    """Return the reason why there is nothing to open and close; None if there is."""
     if subject.kind.name not in OPENED_KINDS:
         return f"a {subject.kind.label} is not opened and closed"
     return None

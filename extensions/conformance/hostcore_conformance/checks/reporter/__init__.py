@@ -1,1 +1,1 @@
-"""Whether a reporter takes what it is told, and brings it where it belongs."""
+"""Checks of reporters: they take every event, and bring it where it belongs."""

@@ -1,4 +1,4 @@
-"""That what is told arrives: all of it, in order, as it was, and once."""
+"""Checks of delivery: every event arrives, in order, unchanged, and once."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -17,10 +17,10 @@ _COMPARED = ("seq", "event", "run_id", "attempt", "step", "epoch", "metrics", "m
 
 @check("reporter.arrives", requires=("reporter.serves",))
 def arrives(subject: Subject) -> None:
-    """Every event that was told is at the sink after close.
+    """Every reported event is at the sink after close.
 
-    A run of twenty metrics with a beginning and an end is told, the reporter is closed, and the harness is asked what
-    has arrived. Where the sink has a place for some events alone, the harness names them (keeps = {"metrics"}).
+    A run of twenty metrics with a beginning and an end is reported, the reporter is closed, and the harness is asked
+    what has arrived. Where the sink has a place for some events alone, the harness names them (keeps = {"metrics"}).
 
     Usual causes: a buffer that is written when it is full, and not in close; a thread that sends in the background and
     drops what fails; an error of the sink that is caught and forgotten.
@@ -38,7 +38,7 @@ def keeps_order(subject: Subject) -> None:
     """The sink has the events in the order of their numbers.
 
     The harness shows what has arrived in the order of arrival, or as the sink sorts it; either way seq must rise.
-    The host never tells an event before the one in front of it was taken.
+    The host never reports an event before the one in front of it was taken.
 
     Usual causes: several threads or connections that send at once, a buffer that is sent from its end, and failed
     events that are put behind those that came after.
@@ -60,10 +60,10 @@ def keeps_order(subject: Subject) -> None:
 
 @check("reporter.faithful", requires=("reporter.arrives",))
 def faithful(subject: Subject) -> None:
-    """What has arrived says what the events have said.
+    """Arrived events have the contents of the reported ones.
 
     Where the harness shows more of what has arrived than its number (the name of the event, step, metrics, a message),
-    it is compared with what was told: numbers to seven digits, since some sinks hold single precision; text letter by
+    it is compared with the event: numbers to seven digits, since some sinks hold single precision; text letter by
     letter, umlauts and emoji too; None or NaN for a metric that was not finite.
 
     Usual causes: step and epoch mixed up, 0 in place of None, text that went through ASCII, and metrics of an earlier
@@ -107,8 +107,8 @@ def _is_same(told: object, found: object) -> bool:
 def taken_at_once(subject: Subject) -> None:
     """An event is at the sink when report_event returns.
 
-    An event counts as told when report_event returns, and is not told again. What is then only in memory is lost if
-    the process is killed, which is how many runs end. So the kit tells events, does not close, and looks.
+    An event counts as reported when report_event returns, and is not reported again. What is then only in memory is
+    lost if the process is killed, which is how many runs end. So the kit reports events, does not close, and looks.
 
     Mend it by writing each event before report_event returns; events come in the background of the training, and no
     step waits. Where that is too much for the sink, hold back only what does not matter, and write it with the next.
@@ -130,7 +130,7 @@ def taken_at_once(subject: Subject) -> None:
 def repeats(subject: Subject) -> None:
     """Events that come again are taken again, and nothing is missing then.
 
-    After a crash the host tells the last events once more: to the same instance, if only the answer was lost, or to a
+    After a crash the host reports the last events once more: to the same instance, if only the answer was lost, or to a
     new one in the next process. Here the last three come twice in one instance, and then from a new one.
 
     Usual causes: `assert event.seq == last + 1`, a primary key that raises, and a repeated event that makes the
@@ -144,7 +144,7 @@ def repeats(subject: Subject) -> None:
 
 @check("reporter.once", level="should", requires=("reporter.arrives", "reporter.repeats"))
 def once(subject: Subject) -> None:
-    """An event that was told twice is at the sink once.
+    """An event that was reported twice is at the sink once.
 
     The same as before, and then every event is counted at the sink. A reader of the sink should not see a warning
     twice, or two points of a curve, because a process has died at a bad moment.
@@ -166,7 +166,7 @@ def once(subject: Subject) -> None:
 
 
 def _repeated(subject: Subject, *, look: bool) -> tuple[Sink | None, Sequence[Event]]:
-    """A run of which some events were told twice, and what its sink has.
+    """Report a run with some events twice; return its sink and events.
 
     :param look: Whether there must be something to look with.
     """
@@ -182,7 +182,7 @@ def _repeated(subject: Subject, *, look: bool) -> tuple[Sink | None, Sequence[Ev
 
 @check("reporter.resumes", requires=("reporter.arrives",))
 def resumes(subject: Subject) -> None:
-    """A resumed run goes on at the sink where it stopped, and what was there stays.
+    """A resumed run continues at the sink where it stopped, and what was there stays.
 
     Two attempts of a run, each in a new instance, as in two processes: the second has attempt 2 and the number of the
     last event of the first in last_seq. After both, the events of both are there.
@@ -209,7 +209,7 @@ def resumes(subject: Subject) -> None:
 def two_runs(subject: Subject) -> None:
     """Two runs in one process do not get in each other's way.
 
-    Two instances with the same settings, each of a run of its own, are told events in turns. Both runs are complete at
+    Two instances with the same settings, each of a run of its own, get events in turns. Both runs are complete at
     the sink. A sweep runs several jobs in one process, and a job may name a reporter twice.
 
     Usual causes: state in the module or in the class, a library with one global run, and one file for all runs that

@@ -1,4 +1,4 @@
-"""Every event is taken, whatever it says, and also those that this contract does not know yet."""
+"""Checks of events: every event is taken, whatever its contents, and also those of a later contract."""
 
 from collections.abc import Mapping
 
@@ -13,7 +13,7 @@ from hostcore_hookspecs import events
 from hostcore_hookspecs.errors import RunError
 from hostcore_hookspecs.events import ENDS, PAYLOADS, Event, Payload
 
-#: The events that say nothing but that they happened, or where to find something: there is no shorter form of them.
+#: The events without data, or with the place of something only: there is no shorter form of them.
 _BEGIN = ("run_submitted", "run_resumed", "run_started")
 _LONG = "x" * 100_000
 _ODD = "日本語 🙂 'quoted' \"twice\" \\ \x00 \x1b[31m <b>&amp; %s {0}"
@@ -43,19 +43,19 @@ def takes(subject: Subject, name: str) -> None:
 
 
 class Outcomes:
-    """What came of events, each told whatever came of those before.
+    """Outcomes of events, each reported whatever came of those before.
 
     :param reporter: Opened.
     """
 
     def __init__(self, reporter: ServedReporter) -> None:
         self.found: dict[str, BaseException | str | None] = {}
-        #: Why nothing can be told any more.
+        #: Why nothing can be reported any more.
         self.hung = ""
         self._reporter = reporter
 
     def take(self, name: str, event: Event) -> None:
-        """Tell an event."""
+        """Report an event."""
         error: BaseException | str | None = self.hung or None
         if not self.hung:
             try:
@@ -67,7 +67,7 @@ class Outcomes:
 
 
 def _outcomes(subject: Subject) -> Mapping[tuple[str, str], BaseException | str | None]:
-    """What came of each event, by its form and name."""
+    """Return the outcome of each event, by its form and name."""
     found: dict[tuple[str, str], BaseException | str | None] = {}
     for form, payloads in (("full", FULL), ("bare", BARE)):
         fixtures, hung = EventFixtures(subject), ""
@@ -108,7 +108,7 @@ _EXTREMES: Mapping[str, tuple[Payload, int | None]] = {
 
 @check("reporter.extremes", variants=tuple(_EXTREMES), requires=("reporter.serves",))
 def extremes(subject: Subject, variant: str) -> None:
-    """What a run may well say is taken: values that are not finite, text of any kind and length, any step.
+    """Values of real runs are taken: values that are not finite, text of any kind and length, any step.
 
     nonfinite: every metric is None, as it is where a loss was NaN (nonfinite has the names). no_step: step and epoch
     are None. huge_step: 2**40, a value of 1e300 and one of 5e-324. unicode, unicode_text: names and messages with
@@ -131,7 +131,7 @@ def extremes(subject: Subject, variant: str) -> None:
 
 
 def _outcomes_of_extremes(subject: Subject) -> Mapping[str, BaseException | str | None]:
-    """What came of each of them, told one after the other."""
+    """Report each of them, one after the other; return the outcomes."""
     fixtures = EventFixtures(subject)
     with ServedReporter(subject) as reporter:
         reporter.open(fixtures)
@@ -161,10 +161,10 @@ class LaterMetrics(events.Metrics):
 def later_contract(subject: Subject, variant: str) -> None:
     """An event or a field that a later version of the contract adds is passed over.
 
-    Events are added in minor versions of the contract, and so are fields. A reporter that was written before is told
+    Events are added in minor versions of the contract, and so are fields. A reporter that was written before gets
     them too: an event called gpu_throttled with a payload of an unknown class, or metrics with one field more. It may
     write them as they are (event.as_dict() knows all fields), or pass them over; it must not raise, since the host
-    would tell it the same event for ever.
+    would report the same event for ever.
 
     Usual causes: a table of handlers indexed by event.name, `case _: raise`, a row with a fixed number of columns,
     a class of one's own that is made with **event.as_dict().

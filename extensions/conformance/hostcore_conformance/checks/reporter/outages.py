@@ -1,4 +1,4 @@
-"""What a reporter does while its sink refuses or does not answer: raise, soon, and lose nothing."""
+"""Checks of outages: while its sink refuses or does not answer, a reporter raises, soon, and loses nothing."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -34,12 +34,12 @@ def _trouble(subject: Subject, name: str) -> Iterator[None]:
 
 @check("reporter.outage", variants=("open", "report_event"), requires=("reporter.serves",))
 def outage(subject: Subject, moment: str) -> None:
-    """While the sink refuses, the reporter raises or holds what it is told; when it is back, nothing is lost.
+    """While the sink refuses, the reporter raises or holds its events; when it is back, nothing is lost.
 
     The harness makes the sink refuse (refuse()), when the reporter opens or in the middle of a run. What is called then
-    may return or raise, but not FatalError: that means that the reporter is told nothing more in this attempt, and an
+    may return or raise, but not FatalError: that means that the reporter gets no more events in this attempt, and an
     outage passes. Then the sink is well again (heal()), what has failed is called again with the same event, as the
-    host does it, the rest is told, and after close every event must be at the sink.
+    host does it, the rest is reported, and after close every event must be at the sink.
 
     Usual causes: `except Exception: pass`, or a log message in place of the error; FatalError for a connection that is
     refused or an answer of 503; a broken connection that is used again. Raise TransientError, or let the client's own
@@ -86,13 +86,13 @@ def _require_not_fatal(subject: Subject, method: str, error: BaseException | Non
 def hang(subject: Subject) -> None:
     """While the sink takes connections and answers nothing, a call comes back in time, and the event is not lost.
 
-    The harness makes the sink hang (hang()), and an event is told. The call must end within 30 seconds, which is when
-    the host tells of a hang: by raising anything but FatalError, or by returning. Then the sink is well again, the
-    same event is told once more if it had raised, and after close all are there.
+    The harness makes the sink hang (hang()), and an event is reported. The call must end within 30 seconds, which is
+    when the host reports a hang: by raising anything but FatalError, or by returning. Then the sink is well again, the
+    same event is reported once more if it had raised, and after close all are there.
 
-    Usual causes: a client without timeouts, which most are unless told so; a timeout that is tried again many times
+    Usual causes: a client without timeouts, which most are by default; a timeout that is tried again many times
     within the call; a timeout that becomes a FatalError. Make the timeout a setting, and short in the example (below a
-    second), so that this check is quick. patience_seconds of the harness says how long the kit waits.
+    second), so that this check is quick. patience_seconds of the harness sets how long the kit waits.
     """
     fixtures = EventFixtures(subject)
     events = fixtures.whole()

@@ -7,7 +7,7 @@ from hostcore_conformance.event_fixtures import EventFixtures
 from hostcore_conformance.process.isolated import ends_after
 from hostcore_conformance.subject import Subject
 
-#: What exceptions say that come from being in another thread than the main one.
+#: Words of exceptions about being in another thread than the main one.
 _OF_THREADS = ("thread", "event loop", "signal")
 
 
@@ -16,8 +16,8 @@ def serves(subject: Subject) -> None:
     """A reporter opens, takes the events of a run and closes, all in one thread that is not the main one.
 
     The instance is made in the main thread; open, report_event and close are called from a thread of the reporter's
-    own, as the host does it. A short run is told: its submission, its start, metrics and its end. No call may raise,
-    and none may take longer than the 30 seconds after which the host tells of a hang.
+    own, as the host does it. A short run is reported: its submission, its start, metrics and its end. No call may
+    raise, and none may take longer than the 30 seconds after which the host reports a hang.
 
     Usual causes: a signal handler set in open (only the main thread may), asyncio.get_event_loop() (other threads have
     none), a connection that belongs to the thread in which the constructor made it, and settings of the example that
@@ -46,10 +46,10 @@ def serves(subject: Subject) -> None:
 
 @check("reporter.closes", requires=("reporter.serves",))
 def closes(subject: Subject) -> None:
-    """A reporter that was told nothing can be closed.
+    """A reporter that got no events can be closed.
 
-    A run may end before its first event is told: an outage of the sink that lasts, or a job that is stopped at once.
-    The host calls open and then close. What close raises is told in the run's log as a failure.
+    A run may end before its first event is reported: an outage of the sink that lasts, or a job that is stopped at
+    once. The host calls open and then close. An exception of close is recorded in the run's log as a failure.
 
     Usual causes: close sends a summary of events that never came, or closes a file that the first event would have
     opened.
@@ -85,8 +85,8 @@ def reopens(subject: Subject) -> None:
     """The same instance can be opened again after it was closed, for the next attempt of the run.
 
     A run that is restarted in the same process opens its reporters again: the instance is the same, attempt is one
-    more, and last_seq is the number of the last event before. The events of the second attempt are told, and must be
-    taken.
+    more, and last_seq is the number of the last event before. The events of the second attempt are reported, and must
+    be taken.
 
     Usual causes: the connection is made in the constructor, and gone after close; a thread object is started twice;
     state of the first attempt stands in the way of the second. Make in open all that close takes away.
@@ -108,9 +108,9 @@ def reopens(subject: Subject) -> None:
 def starts_anywhere(subject: Subject) -> None:
     """A reporter may begin in the middle of a run, and need not have seen the events before.
 
-    A new instance is told the second half of a run: the first event that it hears of is metrics, and its number is not
-    1. So it is after a crash (what was told before is not told again), with LIVE_ONLY, and with `hostcore replay`.
-    The numbers have no gap while one attempt is told, but the first of them can be any.
+    A new instance gets the second half of a run: its first event is metrics, and its number is not
+    1. So it is after a crash (reported events are not reported again), with LIVE_ONLY, and with `hostcore replay`.
+    The numbers have no gap while one attempt is reported, but the first of them can be any.
 
     Usual causes: what run_submitted brings is needed by all other events, or `assert event.seq == last + 1`.
     """

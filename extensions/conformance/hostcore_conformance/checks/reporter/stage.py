@@ -1,4 +1,4 @@
-"""What the checks of reporters share: a reporter as the host serves it, and what has arrived at its sink."""
+"""Tools of the reporter checks: a reporter as the host serves it, and the contents of its sink."""
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -11,7 +11,7 @@ from hostcore_conformance.subject import Subject
 from hostcore_hookspecs.errors import FatalError, TransientError
 from hostcore_hookspecs.events import Event
 
-#: Some sinks show what they have taken a moment later. A harness may say otherwise, with ``settle_seconds``.
+#: Some sinks show what they have taken a moment later. A harness may set another time, with ``settle_seconds``.
 _SETTLE_SECONDS: Final = 3.0
 _LOOK_SECONDS: Final = 0.05
 #: How long a reporter may need to see that its sink is back.
@@ -54,7 +54,7 @@ class ServedReporter(Served):
         self.require("open", fixtures.ctx, fix="See that the example's settings fit the sink that the harness has.")
 
     def tell(self, events: Iterable[Event]) -> None:
-        """Tell events, none of which may fail.
+        """Report events, none of which may fail.
 
         :raises ConformanceError: One does.
         """
@@ -63,7 +63,7 @@ class ServedReporter(Served):
             self.require("report_event", event, what=f"the event {event.name} (seq {event.seq})", fix=fix)
 
     def tell_patiently(self, events: Iterable[Event]) -> None:
-        """Tell events, each again and again until it is taken, as after an outage.
+        """Report events, each again and again until it is taken, as after an outage.
 
         :raises ConformanceError: One is not, in good time.
         """
@@ -111,7 +111,7 @@ class ServedReporter(Served):
 
 
 def report(subject: Subject, fixtures: EventFixtures, events: Iterable[Event]) -> None:
-    """Have a new instance opened for an attempt, told some events, and closed; none of that may fail."""
+    """Have a new instance opened for an attempt, given some events, and closed; none of that may fail."""
     with ServedReporter(subject) as reporter:
         reporter.open(fixtures)
         reporter.tell(events)
@@ -119,7 +119,7 @@ def report(subject: Subject, fixtures: EventFixtures, events: Iterable[Event]) -
 
 
 def is_live_only(subject: Subject) -> bool:
-    """Whether the reporter shows only what happens now."""
+    """Return whether the reporter shows only what happens now."""
     return getattr(subject.owner, "LIVE_ONLY", False) is True
 
 
@@ -135,7 +135,7 @@ def harness_can(subject: Subject, name: str, purpose: str) -> Callable[..., Any]
 
 
 def sink_if_any(subject: Subject, fixtures: EventFixtures) -> "Sink | None":
-    """What there is to look with; None if the reporter keeps nothing, or the author gave nothing."""
+    """Return the sink; None if the reporter keeps nothing, or the author gave nothing to look with."""
     if is_live_only(subject) or not callable(getattr(subject.harness, "received", None)):
         return None
     return Sink(subject, fixtures)
@@ -164,7 +164,7 @@ class Sink:
 
     @property
     def items(self) -> list[tuple[int, Mapping[str, Any]]]:
-        """What has arrived of the run, in the order of arrival, each with the number of its event.
+        """Events that have arrived of the run, in the order of arrival, each with its number.
 
         :raises InvalidExample: The harness shows something that is no event.
         """

@@ -9,11 +9,11 @@ import attrs
 
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.result import RunResult
-from hostcore_conformance.differences import Difference, differences, first_difference
+from hostcore_conformance.differences import ValueDifference, differences, first_difference
 from hostcore_conformance.errors import ConformanceError, NotApplicable
 from hostcore_conformance.excerpt import shortened
-from hostcore_conformance.process.fork_server import Ended, fork_server
-from hostcore_conformance.rehearsal import Recording, how_it_ended, run_small, small_job
+from hostcore_conformance.process.fork_server import ChildEnd, fork_server
+from hostcore_conformance.rehearsal import RunRecording, how_it_ended, run_small, small_job
 from hostcore_conformance.subject import Subject
 from hostcore_hookspecs.errors import RunError
 
@@ -63,12 +63,12 @@ def exact_job(subject: Subject, *kept: str, faults: Sequence[str] = (), **change
 class Attempted:
     """Attempts that a child has made."""
 
-    ended: Ended
-    trace: Recording
+    ended: ChildEnd
+    trace: RunRecording
 
     @property
     def result(self) -> RunResult | None:
-        """How the last of them has ended; None if the child was killed, or refused the job."""
+        """Result of the last attempt; None if the child was killed, or refused the job."""
         if not self.ended.value:
             return None
         found = self.ended.value[-1]
@@ -76,7 +76,7 @@ class Attempted:
 
     @property
     def succeeded(self) -> bool:
-        """Whether the last of them has come to its end."""
+        """True if the last attempt has come to its end."""
         return self.result is not None and self.result.status == "succeeded"
 
 
@@ -114,7 +114,7 @@ def attempt(
             got=f"no end after {_PATIENCE_SECONDS:g} s; it has printed: {ended.output.strip() or 'nothing'}",
             fix="Look for what waits: a lock that a dead process has left, a queue, a thread that is joined.",
         )
-    return Attempted(ended=ended, trace=Recording(directory=RunDirectory(runs / jobs[-1]["run_id"])))
+    return Attempted(ended=ended, trace=RunRecording(directory=RunDirectory(runs / jobs[-1]["run_id"])))
 
 
 def require_success(attempted: Attempted, *, expected: str, fix: str) -> None:
@@ -128,21 +128,21 @@ def require_success(attempted: Attempted, *, expected: str, fix: str) -> None:
 
 
 def _in_words(attempted: Attempted) -> str:
-    """How a run has ended that should have ended otherwise."""
+    """Describe an end that should have been another one."""
     if attempted.result is not None:
         return how_it_ended(attempted.result)
     lines = [line for line in attempted.ended.output.splitlines() if line.strip()]
     return f"a process that ended with {attempted.ended.code}: {' | '.join(lines[-3:]) or 'it printed nothing'}"
 
 
-def copied(subject: Subject, trace: Recording) -> Path:
+def copied(subject: Subject, trace: RunRecording) -> Path:
     """A copy of a run directory; the folder that it lies in."""
     runs = subject.folder()
     shutil.copytree(trace.directory.path, runs / trace.directory.run_id)
     return runs
 
 
-def uninterrupted(subject: Subject) -> Recording:
+def uninterrupted(subject: Subject) -> RunRecording:
     """The run that was not interrupted; made once.
 
     :raises ConformanceError: It fails.
@@ -150,7 +150,7 @@ def uninterrupted(subject: Subject) -> Recording:
     return subject.shared("trainer.uninterrupted", lambda: _uninterrupted(subject))
 
 
-def _uninterrupted(subject: Subject) -> Recording:
+def _uninterrupted(subject: Subject) -> RunRecording:
     attempted = attempt(subject, exact_job(subject), runs=subject.folder())
     require_success(
         attempted,
@@ -160,7 +160,7 @@ def _uninterrupted(subject: Subject) -> Recording:
     return attempted.trace
 
 
-def repeated(subject: Subject) -> Recording:
+def repeated(subject: Subject) -> RunRecording:
     """The same run once more: what already differs in it cannot be asked of a resumed one."""
     return subject.shared("trainer.repeated", lambda: _uninterrupted(subject))
 
@@ -176,7 +176,7 @@ class Departure:
     got: float | None
 
 
-def first_departure(subject: Subject, trace: Recording, *, after: int = 0) -> Departure | None:
+def first_departure(subject: Subject, trace: RunRecording, *, after: int = 0) -> Departure | None:
     """The first metric that differs from that of the uninterrupted run.
 
     A metric that differs between two uninterrupted runs, such as a time, is not compared.
@@ -224,8 +224,8 @@ def _irreproducible(subject: Subject, metric: str) -> Exception:
     )
 
 
-def first_state_departure(subject: Subject, trace: Recording, step: int) -> Difference | None:
-    """Where the state of a checkpoint differs from that of the uninterrupted run; None if only one of them has it."""
+def first_state_departure(subject: Subject, trace: RunRecording, step: int) -> ValueDifference | None:
+    """Return the first difference between a checkpoint's state and the uninterrupted run's; None if only one has it."""
     other = uninterrupted(subject)
     if step not in other.steps or step not in trace.steps:
         return None

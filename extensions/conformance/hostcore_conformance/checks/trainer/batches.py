@@ -1,4 +1,4 @@
-"""What a trainer does to its batches, and which batches it can take."""
+"""Checks of a trainer's work on batches, and of the batches that it can take."""
 
 import copy
 import pickle
@@ -8,7 +8,7 @@ from hostcore.errors import all_errors
 from hostcore.job.names import DATA_SECTIONS
 from hostcore_conformance.check import check
 from hostcore_conformance.checks.trainer.stage import Stage, on_stage, own_copy, transform_of
-from hostcore_conformance.differences import Difference, first_difference
+from hostcore_conformance.differences import ValueDifference, first_difference
 from hostcore_conformance.errors import ConformanceError, NotApplicable
 from hostcore_conformance.subject import Subject, brought_sections
 from hostcore_hookspecs.errors import HostcoreError
@@ -20,9 +20,9 @@ def _brings_data(subject: Subject) -> str | None:
 
 @check("trainer.data_sections", since="1.1.0", capability=_brings_data)
 def data_sections(subject: Subject) -> None:
-    """What data_sections returns is data as a job would name it, and the same whenever it is asked.
+    """The result of data_sections is data as a job would name it, and the same whenever it is called.
 
-    The kit asks one instance twice, a second instance, and one that is told that it is rank 1 of 2.
+    The kit calls one instance twice, a second instance, and one as rank 1 of 2.
 
     Each rank asks, and so does each start of a run: what a resumed run trains on is what it was asked for before, or it
     is refused. What breaks it: a random part in it, a list of files in the order of the disk, a share of the data for
@@ -135,11 +135,11 @@ def prepare_repeatable(subject: Subject) -> None:
     host seeds and stores in checkpoints.
 
     What breaks it: a generator, a counter or an iterator of the trainer's own on self. It is not part of the
-    checkpoint, so a run that goes on after an interruption sees other batches than one that was never interrupted.
+    checkpoint, so a resumed run sees other batches than one that was never interrupted.
     Draw from the global generators, and take the step from ctx.run_state.step.
     """
 
-    def scene(stage: Stage) -> Difference | None:
+    def scene(stage: Stage) -> ValueDifference | None:
         from hostcore.worker import randomness
 
         raw_batch = stage.raw_batches(1)[0]
@@ -164,7 +164,7 @@ def _transforms(subject: Subject) -> str | None:
 
 @check("trainer.transform_pure", requires=("trainer.trains",), capability=_transforms)
 def transform_pure(subject: Subject) -> None:
-    """What transform_batch returns depends on its arguments alone.
+    """The result of transform_batch depends on its arguments alone.
 
     With dataset.workers, transform_batch runs ahead of the loop in other processes, each with an instance of the
     trainer on which neither setup nor configure was called, and its results travel back pickled. The kit does the

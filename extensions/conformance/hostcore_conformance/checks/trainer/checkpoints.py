@@ -190,14 +190,14 @@ def checkpoint_moves(subject: Subject) -> None:
 def final_checkpoint_resumes(subject: Subject) -> None:
     """A finished run can be extended.
 
-    The kit asks a run that has ended after seven steps for two more (a larger max_steps), so that it goes on from its
-    final checkpoint.
+    The kit extends a run that has ended after seven steps by two more (a larger max_steps), so that it is resumed from
+    its final checkpoint.
 
-    What breaks it is a trainer that takes `final` for the end of training, and then stores less than it needs to go
-    on (the weights without the optimizer, say), or another format than load_checkpoint reads. And a schedule of the
-    learning rate that fails behind its planned end, as OneCycleLR does: what load_state_dict brings back includes the
-    total_steps of the attempt before. Build the schedule for ctx.run_state.total_steps of this attempt, and hold the
-    last rate behind the end.
+    What breaks it is a trainer that takes `final` for the end of training, and then stores less than it needs to
+    continue (the weights without the optimizer, for instance), or another format than load_checkpoint reads. And a
+    schedule of the learning rate that fails behind its planned end, as OneCycleLR does: what load_state_dict brings
+    back includes the total_steps of the attempt before. Build the schedule for ctx.run_state.total_steps of this
+    attempt, and hold the last rate behind the end.
     """
     runs = copied(subject, uninterrupted(subject))
     attempted = attempt(subject, exact_job(subject, max_steps=STEPS + 2), runs=runs)

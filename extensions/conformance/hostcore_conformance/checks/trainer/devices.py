@@ -1,4 +1,4 @@
-"""That a trainer puts its model and its batches where the job says."""
+"""Checks of devices: a trainer puts its model and its batches where the job wants them."""
 
 from contextlib import suppress
 from typing import Any
@@ -66,7 +66,7 @@ def _step(stage: Stage, state: Any) -> list[str]:
 
     mixed: list[str] = []
 
-    class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    class DeviceWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Notes operations that take tensors of the meta device and of another one."""
 
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -80,7 +80,7 @@ def _step(stage: Stage, state: Any) -> list[str]:
 
     size, ctx = stage.training.job.accumulate, stage.ctx
     # Some operations need values, which there are none of: what was seen until then counts.
-    with suppress(Exception), Watch():  # type: ignore[no-untyped-call]
+    with suppress(Exception), DeviceWatch():  # type: ignore[no-untyped-call]
         group = [stage.call("prepare_batch", stage.transformed(one), state, ctx) for one in stage.raw_batches(size)]
         stage.call("train_step", tuple(group) if size > 1 else group[0], state, ctx)
     return mixed

@@ -1,4 +1,4 @@
-"""Validations, tests and samples: that they tell the truth, and that the training does not notice them."""
+"""Checks of validations, tests and samples: they are correct, and the training does not notice them."""
 
 import contextlib
 import json
@@ -11,7 +11,7 @@ import attrs
 
 from hostcore_conformance.check import check
 from hostcore_conformance.checks.trainer.stage import Stage, losses_in, models_of, on_stage, own_copy
-from hostcore_conformance.differences import Difference, first_difference
+from hostcore_conformance.differences import ValueDifference, first_difference
 from hostcore_conformance.errors import ConformanceError, NotApplicable
 from hostcore_conformance.subject import Subject
 
@@ -81,9 +81,9 @@ def leaves_training_alone(subject: Subject, method: str) -> None:
     else:
         _require_split(subject, method)
 
-    def train(look: Callable[[Stage], None]) -> tuple[Difference | None, dict[str, float]]:
-        def scene(stage: Stage) -> tuple[Difference | None, dict[str, float]]:
-            changed: Difference | None = None
+    def train(look: Callable[[Stage], None]) -> tuple[ValueDifference | None, dict[str, float]]:
+        def scene(stage: Stage) -> tuple[ValueDifference | None, dict[str, float]]:
+            changed: ValueDifference | None = None
             losses: dict[str, float] = {}
             for number, result in enumerate(stage.steps(4), 1):
                 found = losses_in(stage.metrics(result))
@@ -172,7 +172,7 @@ def evaluation_weight(subject: Subject) -> None:
     again in two parts of different sizes. Where the parts give the whole if they are weighted by their rows, they must
     also give it with the weights that the trainer returned; and a loss must be a mean, not a sum.
 
-    What breaks it: weight=1 for every batch, which gives the rows of the last, short batch more say than the others;
+    What breaks it: weight=1 for every batch, which gives the rows of the last, short batch more weight than the others;
     the weight of the training batch; a loss with reduction="sum". Return weight=len(labels), or leave it out; for a
     mean over tokens, their number. Metrics that are no mean by nature are not asked.
     """
@@ -225,7 +225,7 @@ def _evaluation_rows(stage: Stage, split: str) -> Any:
 
 
 def _score(stage: Stage, rows: Any) -> tuple[dict[str, float], float]:
-    """What validate_step says about rows, as the host calls it and reads it: metrics and weight."""
+    """Return metrics and weight of validate_step for some rows, called and read as by the host."""
     from hostcore.worker.metrics import evaluation_name, read_metrics, read_weight
     from hostcore.worker.modes import evaluating
 
@@ -237,7 +237,7 @@ def _score(stage: Stage, rows: Any) -> tuple[dict[str, float], float]:
 
 @check("trainer.evaluation_metrics", since="1.1.0", requires=("trainer.reproducible",), capability=_computes_metrics)
 def evaluation_metrics(subject: Subject) -> None:
-    """What evaluation_metrics returns depends on the rows of its evaluation alone.
+    """The result of evaluation_metrics depends on the rows of its evaluation alone.
 
     The example is trained for two steps and evaluated; then once more with an evaluation before the two steps, which
     must change nothing; and at last as on a rank that has fewer rows than another: it repeats some, for which

@@ -1,4 +1,4 @@
-"""What a trainer carries, also outside its state_dict: compared when a resumed run departs, to name the cause."""
+"""State of a trainer, also outside its state_dict: compared when a resumed run departs, to name the cause."""
 
 import gc
 import hashlib
@@ -17,7 +17,7 @@ from hostcore_conformance.differences import parts, shown
 from hostcore_conformance.subject import Subject
 from hostcore_hookspecs import hookimpl
 
-CALLBACK: Final = "hostcore_conformance.checks.trainer.inventory:Inventory"
+CALLBACK: Final = "hostcore_conformance.checks.trainer.inventory:TrainerInventory"
 #: Where the inventory is written, and before which step it is taken.
 _VARIABLE: Final = "HOSTCORE_CONFORMANCE_INVENTORY"
 _DEEPEST: Final = 6
@@ -25,7 +25,7 @@ _OWN_STATE: Final = ".state_dict()"
 _MOST_NAMED: Final = 4
 
 
-class Inventory:
+class TrainerInventory:
     """A callback that writes down what the trainer carries, before one step."""
 
     def __init__(self) -> None:
@@ -74,7 +74,7 @@ def _walk(path: str, value: Any, depth: int, seen: dict[int, Any]) -> Iterator[t
 
 
 def _parts(path: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """What a value consists of, by path; nothing for a leaf."""
+    """Yield the parts of a value, by path; nothing for a leaf."""
     if isinstance(value, type) or callable(getattr(value, "__code__", None)) or hasattr(value, "dtype"):
         return
     if _has_state_dict(value):
@@ -93,7 +93,7 @@ def _leaves(tree: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _has_state_dict(value: Any) -> bool:
-    """Whether it is a thing of torch's that tells its own state."""
+    """Return whether a value is an object of torch with a state_dict."""
     import torch
 
     return isinstance(value, torch.nn.Module | torch.optim.Optimizer | torch.optim.lr_scheduler.LRScheduler)
@@ -113,7 +113,7 @@ def _generator_state(value: Any) -> Any:
 
 
 def _digest(value: Any) -> tuple[str, str] | None:
-    """A leaf in a few words, and what tells it from others that look alike; None for what cannot be compared."""
+    """Return a leaf in a few words, and a hash that distinguishes similar ones; None if it cannot be compared."""
     generator = _generator_state(value)
     if generator is not None:
         return "a generator", _hash(repr(generator).encode())
@@ -131,7 +131,7 @@ def _hash(content: bytes) -> str:
 
 
 def what_differs(subject: Subject, step: int) -> str:
-    """What a trainer carries otherwise after a resume than without it, in words; empty if nothing was found.
+    """Describe the differences between a trainer after a resume and without it; empty if none was found.
 
     :param step: The step that the run is resumed from.
     """
@@ -170,7 +170,7 @@ def _in_words(one: Mapping[str, Sequence[str]], other: Mapping[str, Sequence[str
 
 
 def _split(path: str) -> tuple[str, str]:
-    """What holds a value, and which of its values it is: ``state.optimizer`` and ``param_groups.0.lr: ``."""
+    """Split a path into the holder of a value and the value's name: ``state.optimizer`` and ``param_groups.0.lr: ``."""
     thing, inside, key = path.partition(f"{_OWN_STATE}['")
     if not inside:
         thing, inside, key = path.partition("['")

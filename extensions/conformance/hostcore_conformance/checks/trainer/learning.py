@@ -78,7 +78,7 @@ def _copies(state: Any) -> dict[str, Any]:
 
 @attrs.frozen(kw_only=True)
 class _Movement:
-    """What some steps have left as it was."""
+    """Values that some steps have left unchanged."""
 
     #: What was compared: ``parameters``.
     whose: str
@@ -139,7 +139,7 @@ def _of_checkpoint(stage: Stage, subject: Subject) -> _Movement:
 
 
 def _in_checkpoint(stage: Stage, subject: Subject) -> dict[str, Any]:
-    """What state_dict returns, by key, and what save_checkpoint writes, by file."""
+    """Return the result of state_dict, by key, and the files of save_checkpoint, by name."""
     found = dict(copy.deepcopy(stage.call("state_dict", stage.state)))
     if subject.has("save_checkpoint"):
         folder = subject.folder()
@@ -255,7 +255,7 @@ def training_mode(subject: Subject) -> None:
 
 
 def _is_trained(model: Any, name: str) -> bool:
-    """Whether a layer belongs to what is trained: whether the innermost part around it with parameters requires any."""
+    """Return whether a layer is trained: whether the innermost part around it with parameters requires gradients."""
     while True:
         parameters = list(model.get_submodule(name).parameters())
         if parameters or not name:
@@ -292,9 +292,10 @@ def loss_stays_finite(subject: Subject) -> None:
     batch of the example again and again, and reads the losses: all metrics with `loss` in their names, or every metric
     if none has.
 
-    A training that diverges reports NaN from then on. It does not fail: the run goes on to its last step, and the model
-    in its checkpoints is of no use. Mostly the example's learning rate is too high for a model of its size, or never
-    comes down after a warmup; or a term of the loss divides by, or takes the logarithm of, what training brings to 0.
+    A training that diverges reports NaN from then on. It does not fail: the run continues to its last step, and the
+    model in its checkpoints is of no use. Mostly the example's learning rate is too high for a model of its size, or
+    never comes down after a warmup; or a term of the loss divides by, or takes the logarithm of, what training brings
+    to 0.
     """
     for number, metrics in enumerate(_on_one_batch(subject), 1):
         lost = {name: value for name, value in losses_in(metrics).items() if not math.isfinite(value)}
@@ -318,7 +319,7 @@ def loss_falls(subject: Subject) -> None:
 
     A model that cannot learn one batch by heart learns nothing: labels that are shuffled against their inputs, a sign
     that is wrong, a loss of another output, a detached tensor in the middle, a learning rate that is much too high or
-    too low. If the loss of this trainer does not fall by its nature, as with an adversarial one, say so in
+    too low. If the loss of this trainer does not fall by its nature, as with an adversarial one, list it in
     expected_failures.
     """
     losses = [metrics["train/loss"] for metrics in _on_one_batch(subject) if "train/loss" in metrics]

@@ -23,7 +23,7 @@ _MOST_NODES: Final = 20_000
 
 @attrs.frozen
 class _Look:
-    """What is alive between two steps."""
+    """Tensors alive between two steps."""
 
     tensors: int
     #: Of autograd's graph, reachable from these tensors.
@@ -37,7 +37,7 @@ def memory_flat(subject: Subject) -> None:
     """Steps leave no tensors behind.
 
     The kit trains sixteen steps of the example, and counts after every fourth the tensors that Python holds and the
-    nodes of autograd's graph behind them. What grows from each look to the next goes on growing until the memory is
+    nodes of autograd's graph behind them. What grows from each look to the next keeps growing until the memory is
     full.
 
     The classic is self.losses.append(loss), which keeps the graph of every step, or self.total += loss, where one
@@ -116,7 +116,7 @@ def _nodes(tensors: Any) -> int:
 
 
 def _holder(grown: list[tuple[str, int]]) -> str:
-    """Which tensors have become more, and what holds one of them, as far as the collector knows."""
+    """Describe the tensors that have become more, and the holder of one of them, as far as the collector knows."""
     if not grown:
         return ""
     text = f"; most of what came is {grown[0][0]}"

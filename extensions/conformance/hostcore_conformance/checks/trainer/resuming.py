@@ -14,7 +14,7 @@ from hostcore_conformance.checks.trainer.attempts import (
 )
 from hostcore_conformance.checks.trainer.inventory import what_differs
 from hostcore_conformance.errors import ConformanceError, NotApplicable
-from hostcore_conformance.rehearsal import Recording
+from hostcore_conformance.rehearsal import RunRecording
 from hostcore_conformance.subject import Subject
 
 #: The steps after which the run is stopped: in its first epoch, at the end of that, in the second.
@@ -61,11 +61,11 @@ _KILLED_FIX: Final = (
 
 @check("trainer.resume_exact", requires=("trainer.reproducible", "trainer.state_round_trips"))
 def resume_exact(subject: Subject) -> None:
-    """A resumed run goes on as if it had never stopped.
+    """A resumed run continues as if it had never stopped.
 
     The kit shortens the example to epochs of three steps and runs seven steps of it with a checkpoint at each, in a
     process of its own. Then it runs the same once more, and stops the run after steps 1, 3 and 5, each time as if the
-    machine were taken away: a checkpoint is written, and a new instance of the trainer goes on in the same run
+    machine were taken away: a checkpoint is written, and a new instance of the trainer resumes the run in its
     directory. All metrics of all steps must be those of the first run, bit for bit, and so must be the final state.
 
     The host brings back the place in the data, the random states of Python, NumPy and torch, and what state_dict
@@ -101,7 +101,7 @@ def resumes_in_new_process(subject: Subject) -> None:
     _require_exact(subject, attempted.trace, [3], in_new_process=True)
 
 
-def _require_exact(subject: Subject, trace: Recording, stops: Sequence[int], *, in_new_process: bool) -> None:
+def _require_exact(subject: Subject, trace: RunRecording, stops: Sequence[int], *, in_new_process: bool) -> None:
     """See that an interrupted run is the same as the other.
 
     :param stops: The steps after which it was interrupted.
@@ -126,8 +126,8 @@ def _require_exact(subject: Subject, trace: Recording, stops: Sequence[int], *, 
             )
 
 
-def _advice(subject: Subject, trace: Recording, stop: int, *, in_new_process: bool) -> str:
-    """What to do about it: as exact as can be said."""
+def _advice(subject: Subject, trace: RunRecording, stop: int, *, in_new_process: bool) -> str:
+    """Return the most exact remedy that the differences allow."""
     before = first_state_departure(subject, trace, stop)
     if before is not None:
         values = f"{before.expected} without the stop, {before.got} with it"
@@ -154,7 +154,7 @@ def killed(subject: Subject, method: str) -> None:
 
     A process that runs the example is killed (SIGKILL, as by the out-of-memory killer) while it is inside the method:
     as soon as the method has created a file, which is empty then, or else when it is about to return. A second process
-    goes on in the same run directory. It must come to the end, with the metrics and the final state of a run that
+    resumes in the same run directory. It must come to the end, with the metrics and the final state of a run that
     was not killed.
 
     The host takes care of its own files, and of those that save_checkpoint writes into output_dir. What breaks a
@@ -191,7 +191,7 @@ def _job(subject: Subject, method: str) -> dict[str, Any]:
     return job
 
 
-def _require_survived(subject: Subject, trace: Recording, method: str) -> None:
+def _require_survived(subject: Subject, trace: RunRecording, method: str) -> None:
     """See that a run that was killed has become what it would have been.
 
     :raises ConformanceError: It has not.

@@ -1,4 +1,4 @@
-"""What a trainer declares in CAPABILITIES: that it accumulates, and that it computes in half precision."""
+"""Checks of a trainer's CAPABILITIES: it accumulates, and it computes in half precision."""
 
 import math
 from typing import Any, Final
@@ -15,7 +15,7 @@ from hostcore_hookspecs.errors import HostcoreError
 
 #: How far the gradient of two batches may be from the mean of theirs, of what the two differ by.
 _TOLERANCE: Final = 0.25
-#: Two gradients that differ by less than this share of their length cannot be told apart.
+#: Two gradients that differ by less than this share of their length cannot be distinguished.
 _ALIKE: Final = 1e-3
 
 

@@ -1,4 +1,4 @@
-"""What a trainer promises with ``split_on_oom``: that a step can be made again, with its batch in parts."""
+"""Checks of ``split_on_oom``: a step can be made again, with its batch in parts."""
 
 import copy
 from collections.abc import Iterator

@@ -57,7 +57,7 @@ class Stage:
 
     @property
     def accumulates(self) -> bool:
-        """Whether a step takes several batches."""
+        """True if a step takes several batches."""
         return self.training.job.accumulate > 1
 
     def call(self, method: str, *arguments: Any) -> Any:
@@ -78,7 +78,7 @@ class Stage:
         return found
 
     def transformed(self, raw_batch: Any, position: int = 0) -> Any:
-        """What ``prepare_batch`` gets for a raw batch.
+        """Return the argument of ``prepare_batch`` for a raw batch.
 
         :param position: Of its first row in the epoch.
         """
@@ -87,7 +87,7 @@ class Stage:
         return self.transform(raw_batch, 0, position, position // self.ctx.job.batch_size)
 
     def prepared(self, raw_batch: Any, position: int = 0) -> Any:
-        """What ``prepare_batch`` makes of a raw batch."""
+        """Return the result of ``prepare_batch`` for a raw batch."""
         return self.call("prepare_batch", self.transformed(raw_batch, position), self.state, self.ctx)
 
     def step(self, prepared_batch: Any) -> Any:
@@ -199,7 +199,7 @@ def models_of(state: Any) -> Mapping[str, Any]:
 
 
 def _paths_of(state: Any, models: Sequence[Any]) -> Mapping[int, str]:
-    """How the models of a trainer's state are reached: ``state.model``, ``state['nets'][0]``, by their ids.
+    """Return the paths to the models of a trainer's state: ``state.model``, ``state['nets'][0]``, by their ids.
 
     :param models: As :func:`hostcore.worker.modes.modules_in` finds them.
     """
@@ -220,9 +220,9 @@ def _reached(state: Any) -> Iterator[tuple[str, Any]]:
 
 
 def members(path: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """What a value consists of, by how it is reached: ``state.model``, ``state['nets']``.
+    """Yield the members of a value, by path: ``state.model``, ``state['nets']``.
 
-    :param path: How the value itself is.
+    :param path: Path of the value itself.
     """
     if isinstance(value, Mapping | list | tuple):
         yield from ((f"{path}[{key!r}]", one) for key, one in parts(value).items())

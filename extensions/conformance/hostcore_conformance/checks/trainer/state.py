@@ -1,4 +1,4 @@
-"""What a trainer's state_dict gives, and whether load_state_dict takes it back."""
+"""Checks of a trainer's state_dict, and of load_state_dict, which takes it back."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from hostcore_conformance.check import check
 from hostcore_conformance.checks.trainer.stage import Stage, on_stage
-from hostcore_conformance.differences import Difference, first_difference
+from hostcore_conformance.differences import ValueDifference, first_difference
 from hostcore_conformance.errors import ConformanceError
 from hostcore_conformance.subject import Subject
 
@@ -39,7 +39,7 @@ def _make_payload(subject: Subject) -> Path:
 
 
 def _stored(folder: Path) -> Any:
-    """What the host hands to ``load_state_dict``: tensors of their own each time."""
+    """Return the argument of ``load_state_dict``: tensors of their own each time."""
     from hostcore.checkpoints.state import read_state
 
     return read_state(folder, _STATE)
@@ -58,7 +58,7 @@ def _load(stage: Stage, payload: Any) -> None:
     stage.call("load_state_dict", stage.state, payload, stage.ctx)
 
 
-def _require_same(found: Difference | None, *, expected: str, fix: str) -> None:
+def _require_same(found: ValueDifference | None, *, expected: str, fix: str) -> None:
     if found is not None:
         raise ConformanceError(
             expected=expected, got=f"another value at {found.path}: {found.expected} before, {found.got} now", fix=fix
@@ -149,7 +149,7 @@ def state_dict_reads_only(subject: Subject) -> None:
 
 @check("trainer.state_round_trips", requires=("trainer.state_is_storable",))
 def state_round_trips(subject: Subject) -> None:
-    """What state_dict returned is what it returns again after load_state_dict.
+    """The state that state_dict returned is returned again after load_state_dict.
 
     The kit trains some steps, stores the state as a checkpoint does, and loads it into another instance, whose state
     was configured with another seed: so all its weights differ. Then state_dict must return what was stored, bit for
@@ -235,7 +235,7 @@ def load_leaves_payload(subject: Subject) -> None:
 def load_draws_nothing(subject: Subject) -> None:
     """Loading a state in the middle of a run draws no random numbers.
 
-    request_restore loads a state while a run goes on: model and optimizer go back, the random states go on. Then
+    request_restore loads a state while a run is active: model and optimizer go back, the random states do not. Then
     load_state_dict is called between two steps, and what it draws the training lacks.
 
     After a resume it does no harm, since the host restores the random states behind it.

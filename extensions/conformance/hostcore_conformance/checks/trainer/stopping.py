@@ -1,4 +1,4 @@
-"""How a trainer comes to its end: when it is asked to stop, before it has begun, and after an error.
+"""Checks of a trainer's end: on a request to stop, before it has begun, and after an error.
 
 The callbacks that ask for it, or fail, are named by import path in the jobs of rehearsals.
 """
@@ -17,7 +17,7 @@ from hostcore_hookspecs.context import StepContext
 from hostcore_hookspecs.markers import hookimpl
 from hostcore_hookspecs.run_state import RunState
 
-#: What a failure of the kit's own says. A RuntimeError, as most failures in a model are.
+#: Message of the kit's own failure. A RuntimeError, as most failures in a model are.
 OWN_WORDS: Final = "raised by the conformance kit, to see what becomes of an error"
 
 #: The ends of teardown in this process, in order: None, or what it raised. Emptied by who wants to know.
@@ -141,7 +141,7 @@ def stopper(at: int) -> dict[str, Any]:
 
 def failure() -> dict[str, Any]:
     """The entry of a job's ``callbacks`` that has the first step fail."""
-    return {"use": f"{__name__}:Failure"}
+    return {"use": f"{__name__}:TeardownFailure"}
 
 
 class _OfTeardown:
@@ -181,7 +181,7 @@ class Stopper(_OfTeardown):
             ctx.request_stop("the conformance kit wants to see it stop")
 
 
-class Failure(_OfTeardown):
+class TeardownFailure(_OfTeardown):
     """Has the first step fail."""
 
     @hookimpl(wrapper=True)

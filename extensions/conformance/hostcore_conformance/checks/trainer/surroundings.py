@@ -1,4 +1,4 @@
-"""What a trainer does to the process and the machine around it."""
+"""Checks of a trainer's effects on the process and the machine around it."""
 
 import contextlib
 import signal

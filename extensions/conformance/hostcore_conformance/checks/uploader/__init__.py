@@ -1,1 +1,1 @@
-"""Whether an uploader brings files where they belong, and nothing else."""
+"""Checks of uploaders: they bring files where they belong, and nothing else."""

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from hostcore_conformance.check import check
-from hostcore_conformance.checks.uploader.stage import PLACES, FakeRun, ServedUploader, Store, described
+from hostcore_conformance.checks.uploader.stage import PLACES, CheckedStore, FakeRun, ServedUploader, described
 from hostcore_conformance.errors import ConformanceError
 from hostcore_conformance.subject import Subject
 
@@ -27,7 +27,7 @@ def repeats(subject: Subject) -> None:
 
     Usual causes: open(path, "xb"), a store that refuses to overwrite, and a part that is appended to what is there.
     """
-    run, store = FakeRun(subject), Store(subject)
+    run, store = FakeRun(subject), CheckedStore(subject)
     content = run.noise(3000)
     artifact = run.file(PLACES["checkpoint"], content)
     for time in ("", ", uploaded a second time"):
@@ -38,7 +38,7 @@ def repeats(subject: Subject) -> None:
 
 @check("uploader.existed", level="should", requires=("uploader.repeats",))
 def existed(subject: Subject) -> None:
-    """What is there already is not written again, and the receipt says so.
+    """An existing copy is not written again, and the receipt has existed = True.
 
     After the first upload a new instance uploads the same artifact, and its receipt should have existed = True; of the
     first, False. A checkpoint of many gigabytes that is sent twice costs the time in which the next one should go.
@@ -66,11 +66,11 @@ def replaces(subject: Subject, variant: str) -> None:
 
     Logs grow and are uploaded again under their name, a result of one attempt follows that of the other, and the
     tensors of two checkpoints of the same step have the same size. After the second upload there must be the second
-    content, all of it and nothing else, and the receipt must not say that it was there before.
+    content, all of it and nothing else, and the receipt must have existed = False.
 
     Usual causes: "it exists, so it is there", comparing sizes alone, and writing over the old file without cutting it.
     """
-    run, store = FakeRun(subject), Store(subject)
+    run, store = FakeRun(subject), CheckedStore(subject)
     size = {"longer": 5000, "shorter": 1000, "same_size": 3000}[variant]
     old, new = run.noise(3000), run.noise(size, seed=1)
     with ServedUploader(subject, run) as uploader:
@@ -95,7 +95,7 @@ def separates_runs(subject: Subject) -> None:
 
     Usual causes: the prefix is left out, and state in the module or in the class.
     """
-    runs, store = [FakeRun(subject), FakeRun(subject)], Store(subject)
+    runs, store = [FakeRun(subject), FakeRun(subject)], CheckedStore(subject)
     contents = [run.noise(3000) for run in runs]
     with ServedUploader(subject, runs[0]) as first, ServedUploader(subject, runs[1]) as second:
         receipts = [
@@ -112,13 +112,13 @@ def threads(subject: Subject) -> None:
     """Several threads upload at once, and every file arrives as it is.
 
     Twelve files of 300 kB, in three folders that are not there yet, are uploaded by four threads, as the host does it;
-    Python is told to switch between threads a thousand times as often as usual. Each must be there, with its own
+    Python switches between threads a thousand times as often as usual. Each must be there, with its own
     content and receipt.
 
     Usual causes: what belongs to one file is kept in self; a connection that is not made for several threads; a
     temporary name that two share; os.makedirs without exist_ok=True.
     """
-    run, store = FakeRun(subject), Store(subject)
+    run, store = FakeRun(subject), CheckedStore(subject)
     contents = {f"samples/step-{at % 3:06}/{at}.bin": run.noise(300_000 + at, seed=at) for at in range(12)}
     with ServedUploader(subject, run) as uploader, _many_switches():
         artifacts = [run.file(path, content, kind="sample") for path, content in contents.items()]

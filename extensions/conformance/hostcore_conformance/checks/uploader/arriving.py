@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hostcore_conformance.check import check
-from hostcore_conformance.checks.uploader.stage import PLACES, FakeRun, ServedUploader, Store, described
+from hostcore_conformance.checks.uploader.stage import PLACES, CheckedStore, FakeRun, ServedUploader, described
 from hostcore_conformance.errors import ConformanceError, NotApplicable
 from hostcore_conformance.subject import Subject
 from hostcore_hookspecs.errors import FatalError
@@ -15,7 +15,7 @@ _LARGE_BYTES: Final = 9 << 20
 
 @check("uploader.uploads")
 def uploads(subject: Subject) -> None:
-    """An uploader opens, uploads a file, says where it is, and closes.
+    """An uploader opens, uploads a file, returns its place, and closes.
 
     The instance is made in the main thread; all its methods are called from other threads, as the host does it. A file
     of 3000 bytes is uploaded, and what comes back must be an UploadReceipt with the size of the file.
@@ -40,10 +40,10 @@ def uploads(subject: Subject) -> None:
 
 @check("uploader.content", variants=("small", "empty", "large"), requires=("uploader.uploads",))
 def content_arrives(subject: Subject, variant: str) -> None:
-    """What is under the receipt's URI is the file, byte for byte, and the receipt says its size and SHA-256.
+    """The receipt's URI leads to the file, byte for byte, and the receipt has its size and SHA-256.
 
     small: 3000 bytes without a pattern. empty: a file of 0 bytes, as a log may be. large: 9 MiB, which many clients
-    send in parts; a harness may say with large_bytes how many bytes it takes for that. Objects are read through read()
+    send in parts; a harness may set with large_bytes how many bytes it takes for that. Objects are read through read()
     of the harness; file:// and memory:// are read without one.
 
     Usual causes: text mode, a part that is sent twice or left out, a client that sends nothing for an empty body, and a
@@ -55,7 +55,7 @@ def content_arrives(subject: Subject, variant: str) -> None:
     with ServedUploader(subject, run) as uploader:
         artifact = run.file(f"checkpoints/step-000020/{variant}.bin", content)
         receipt = uploader.upload(artifact, what=f"a file of {size} bytes")
-        Store(subject).require(receipt, artifact, content)
+        CheckedStore(subject).require(receipt, artifact, content)
 
 
 @check("uploader.takes", variants=tuple(PLACES), requires=("uploader.content",))
@@ -73,7 +73,7 @@ def takes(subject: Subject, kind: str) -> None:
         artifact = run.one_of(kind)
         receipt = uploader.upload(artifact, what=f"{artifact.relative_path} of the kind {kind}, step {artifact.step}")
         content = Path(artifact.path).read_bytes()
-        Store(subject).require(receipt, artifact, content, when=f", of the kind {kind}")
+        CheckedStore(subject).require(receipt, artifact, content, when=f", of the kind {kind}")
 
 
 @check("uploader.later_kind", requires=("uploader.content",))
@@ -81,7 +81,7 @@ def later_kind(subject: Subject) -> None:
     """An artifact of a kind that a later version of the contract adds is uploaded like all others.
 
     Kinds are added in minor versions of the contract. An uploader that was written before is given files of the new
-    kind, too, and puts them where their path says.
+    kind, too, and puts them at their path.
 
     Usual causes: a table of folders indexed by artifact.kind, and `case _: raise`.
     """
@@ -90,10 +90,10 @@ def later_kind(subject: Subject) -> None:
     with ServedUploader(subject, run) as uploader:
         artifact = run.file("profiles/step-000020.trace", content, kind="profile")
         receipt = uploader.upload(artifact, what="an artifact of a kind of a later contract, profile")
-        Store(subject).require(receipt, artifact, content, when=", of the kind profile")
+        CheckedStore(subject).require(receipt, artifact, content, when=", of the kind profile")
 
 
-#: Names that are no trouble on a disk, each with another that it may be mistaken for. The second says whether an
+#: Names that are no trouble on a disk, each with another that it may be mistaken for, and whether an
 #: uploader may refuse it.
 _NAMES: Final[dict[str, tuple[str, str, bool]]] = {
     "space": ("with space/a b.txt", "with space/a+b.txt", False),
@@ -119,7 +119,7 @@ def names(subject: Subject, variant: str) -> None:
     letters that are replaced by ? or _; and folders that are not made.
     """
     name, other, may_refuse = _NAMES[variant]
-    run, store = FakeRun(subject), Store(subject)
+    run, store = FakeRun(subject), CheckedStore(subject)
     with ServedUploader(subject, run) as uploader:
         kept: list[tuple[UploadReceipt, str, bytes]] = []
         for number, relative in enumerate((other, name)):
@@ -138,15 +138,15 @@ def names(subject: Subject, variant: str) -> None:
 
 @check("uploader.own_copy", requires=("uploader.content",))
 def own_copy(subject: Subject) -> None:
-    """What was uploaded stays in the store when the run directory goes, and the run's own file is left alone.
+    """An uploaded file stays in the store when the run directory goes, and the run's own file is left alone.
 
     After the upload the file must be as it was. Then it is overwritten in place and removed, as happens to checkpoints
-    that are pruned and logs that go on; what is in the store must not change with it.
+    that are pruned and logs that grow; the copy in the store must not change with it.
 
     Usual causes: a file that is moved (os.rename, shutil.move) in place of being copied, a hard link or a symbolic link
     to it, and a client that reads it later than upload_artifact returns.
     """
-    run, store = FakeRun(subject), Store(subject)
+    run, store = FakeRun(subject), CheckedStore(subject)
     content = run.noise(3000)
     with ServedUploader(subject, run) as uploader:
         artifact = run.file(PLACES["checkpoint"], content)
@@ -168,12 +168,12 @@ def own_copy(subject: Subject) -> None:
 
 @check("uploader.true_receipt", variants=("changed", "truncated"), requires=("uploader.content",))
 def true_receipt(subject: Subject, variant: str) -> None:
-    """A receipt says what was found at the destination, and does not repeat what the artifact says of itself.
+    """A receipt has what was found at the destination, and does not repeat the fields of the artifact.
 
-    The file on the disk is another than the artifact says: as long, but with other bytes, or half as long. So it is
+    The file on the disk differs from the artifact's fields: as long, but with other bytes, or half as long. So it is
     after a disk error, or when a transfer is cut short. The uploader may raise; or it returns a receipt with what is
-    really there, and the host sees the difference. A receipt with the size and the SHA-256 that the artifact names says
-    that all is well, and the only copy of a checkpoint is lost.
+    really there, and the host sees the difference. A receipt with the size and the SHA-256 of the artifact's fields
+    means that all is well, and the only copy of a checkpoint is lost.
 
     Mend it by reading back what was written (or taking the size and checksum that the store computes), and putting
     those into the receipt. With sha256 = "" the host compares the size alone.

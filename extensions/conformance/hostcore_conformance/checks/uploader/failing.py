@@ -1,10 +1,10 @@
-"""What is left when an upload does not come to its end."""
+"""Checks of uploads that do not come to their end."""
 
 from pathlib import Path
 from typing import Any, Final
 
 from hostcore_conformance.check import check
-from hostcore_conformance.checks.uploader.stage import FakeRun, ServedUploader, Store
+from hostcore_conformance.checks.uploader.stage import CheckedStore, FakeRun, ServedUploader
 from hostcore_conformance.errors import ConformanceError, NotApplicable
 from hostcore_conformance.secret_search import all_that_it_says, no_secret, require_hidden, secrets_of
 from hostcore_conformance.subject import Subject
@@ -32,7 +32,7 @@ def failed(subject: Subject, variant: str) -> None:
     again. Write under another name, or with a request that the store takes as a whole, and rename when all is there.
     """
     fail_next: Any = subject.harness_method("fail_next", _WHY)
-    run, store = FakeRun(subject), Store(subject)
+    run, store = FakeRun(subject), CheckedStore(subject)
     old, new = run.noise(3000), run.noise(_SIZE, seed=1)
     path = "checkpoints/step-000020/failed.bin"
     visible = set(store.objects()) if variant == "new" else set()
@@ -59,7 +59,7 @@ def failed(subject: Subject, variant: str) -> None:
             store.require(came, artifact, new, when=", after a transfer that broke off")
 
 
-def _require_nothing_new(store: Store, before: set[str], path: str, *, when: str) -> None:
+def _require_nothing_new(store: CheckedStore, before: set[str], path: str, *, when: str) -> None:
     """See that nothing of a name is there that was not there before."""
     visible = [uri for uri in store.objects() if uri not in before and uri.endswith(path)]
     if visible:
@@ -80,7 +80,7 @@ def canceled(subject: Subject) -> None:
 
     Usual causes: writing over the file in place, and `return` with a receipt of what was written so far.
     """
-    run, store = FakeRun(subject), Store(subject)
+    run, store = FakeRun(subject), CheckedStore(subject)
     old, new = run.noise(3000), run.noise(_SIZE, seed=1)
     path = "checkpoints/step-000020/canceled.bin"
     with ServedUploader(subject, run) as uploader:
@@ -100,8 +100,8 @@ def gives_up(subject: Subject) -> None:
     """A long transfer is given up when the run is ending.
 
     is_canceled is true from the beginning, and 9 MiB are to be uploaded: the uploader should ask, and raise something
-    else than FatalError. A preempted run has seconds left, and needs them for what matters: the host then says which
-    uploads still go on.
+    else than FatalError. A preempted run has seconds left, and needs them for what matters: the host then lists the
+    uploads that are not done.
 
     Mend it by asking ctx.is_canceled() before each piece of a few megabytes, and raising TransientError.
     """
@@ -129,7 +129,7 @@ def stays_inside(subject: Subject, variant: str) -> None:
     Usual causes: os.path.join, which drops all that is before an absolute path, and ".." that is resolved by the file
     system. Refuse what is absolute or has ".." in it.
     """
-    run, other, store = FakeRun(subject), FakeRun(subject), Store(subject)
+    run, other, store = FakeRun(subject), FakeRun(subject), CheckedStore(subject)
     content = run.noise(1000)
     with ServedUploader(subject, other) as uploader:
         receipt = uploader.upload(other.file("result.json", content, kind="result"))

@@ -3,7 +3,7 @@
 import attrs
 
 from hostcore_conformance.check import check
-from hostcore_conformance.checks.uploader.stage import PLACES, FakeRun, ServedUploader, Store
+from hostcore_conformance.checks.uploader.stage import PLACES, CheckedStore, FakeRun, ServedUploader
 from hostcore_conformance.process.isolated import ends_after
 from hostcore_conformance.subject import Subject
 
@@ -17,7 +17,7 @@ def reopens(subject: Subject) -> None:
     Usual causes: a client that the constructor makes and close closes, or a pool of threads that is shut down. Make in
     open all that close takes away.
     """
-    run, store = FakeRun(subject), Store(subject)
+    run, store = FakeRun(subject), CheckedStore(subject)
     with ServedUploader(subject, run) as uploader:
         uploader.upload(run.one_of("config"))
         uploader.close()
@@ -34,8 +34,8 @@ def reopens(subject: Subject) -> None:
 def closes(subject: Subject) -> None:
     """An uploader that was given nothing can be closed.
 
-    A run may end before there is a file to upload. The host calls open and then close; what close raises is told in
-    the run's log.
+    A run may end before there is a file to upload. The host calls open and then close; an exception of close is
+    recorded in the run's log.
 
     Usual causes: close uses what the first upload makes.
     """
@@ -71,5 +71,5 @@ def exits(subject: Subject) -> None:
     Usual causes: a pool of threads or an event loop that close does not stop.
     """
     run = FakeRun(subject)
-    ctx = attrs.evolve(run.ctx, is_canceled=bool)  # which says no, and can be pickled
+    ctx = attrs.evolve(run.ctx, is_canceled=bool)  # which returns False, and can be pickled
     ends_after(subject, [("open", (ctx,)), ("upload_artifact", (run.one_of("checkpoint"),)), ("close", ())])

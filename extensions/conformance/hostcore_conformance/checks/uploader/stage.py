@@ -1,4 +1,4 @@
-"""What the checks of uploaders share: a run's files, an uploader as the host serves it, and what is in its store."""
+"""Tools of the uploader checks: a run's files, an uploader as the host serves it, and the contents of its store."""
 
 import hashlib
 import itertools
@@ -31,7 +31,7 @@ PLACES: Final = {
 _OF_A_STEP: Final = ("checkpoint", "commit", "sample")
 #: What the host does at once.
 THREADS: Final = 4
-#: What fsspec reads without being told how.
+#: Protocols that fsspec reads without options.
 _KNOWN_TO_FSSPEC: Final = ("file", "local", "memory")
 
 #: A URI that is encoded throughout, as ``Path.as_uri`` makes it.
@@ -66,7 +66,7 @@ class FakeRun:
 
     @property
     def ctx(self) -> UploadContext:
-        """What the uploader is told about the run."""
+        """Context of the uploader."""
         job = Job(run_id=self.run_id, trainer="conformance")
         return UploadContext(
             run_id=self.run_id,
@@ -88,7 +88,7 @@ class FakeRun:
     def file(self, relative_path: str, content: bytes, *, kind: str = "checkpoint", **changes: Any) -> Artifact:
         """An artifact with some content.
 
-        :param changes: What it says of itself, right or not.
+        :param changes: Its other fields, right or not.
         """
         path = self._spool / f"{next(self._numbers):04}"
         path.write_bytes(content)
@@ -147,7 +147,7 @@ class ServedUploader(Served):
     def upload(self, artifact: Artifact, *, what: str = "") -> UploadReceipt:
         """Upload an artifact, which must go well.
 
-        :param what: The artifact in words, if there is more to say of it than its path.
+        :param what: The artifact in words, if its path is not enough.
         :raises ConformanceError: It does not.
         """
         return self._receipt(self.attempt("upload_artifact", artifact), what or artifact.relative_path)
@@ -182,7 +182,7 @@ class ServedUploader(Served):
         return receipt
 
 
-class Store:
+class CheckedStore:
     """The other side of an uploader."""
 
     def __init__(self, subject: Subject) -> None:
@@ -210,7 +210,7 @@ class Store:
     def objects(self) -> Sequence[str]:
         """The URIs of all that is visible.
 
-        :raises NotApplicable: The harness cannot tell.
+        :raises NotApplicable: The harness cannot list them.
         """
         found: Sequence[str] = self._subject.harness_method("objects", "so that the kit can see what is visible")()
         return found
@@ -218,7 +218,7 @@ class Store:
     def require(
         self, receipt: UploadReceipt, artifact: Artifact, content: bytes, *, when: str = "", fix: str = _WRITE_ALL
     ) -> None:
-        """See that an artifact is where its receipt says, and what that says of it.
+        """See that an artifact is at the place of its receipt, and that the receipt is right.
 
         :raises ConformanceError: It is not.
         """
@@ -246,7 +246,7 @@ def _decoded(uri: str) -> str:
 
 
 def require_true(receipt: UploadReceipt, content: bytes, what: str) -> None:
-    """See that a receipt says what is there.
+    """See that a receipt has the fields of the object that is there.
 
     :raises ConformanceError: It does not.
     """

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from hostcore_hookspecs import HostcoreError
-from hostcore_inspect.doctor.finding import Finding
+from hostcore_inspect.doctor.finding import DoctorFinding
 from hostcore_inspect.doctor.job import JobReport
 
-FINE = Finding(name="torch", status="ok", finding="2.9.0", hint="never shown")
-SLOW = Finding(name="disk.kind", status="warning", finding="nfs4", hint="move it", details={"kind": "nfs4"})
-BROKEN = Finding(name="device.cuda:0", status="failed", finding="wrong results", hint="replace it")
+FINE = DoctorFinding(name="torch", status="ok", finding="2.9.0", hint="never shown")
+SLOW = DoctorFinding(name="disk.kind", status="warning", finding="nfs4", hint="move it", details={"kind": "nfs4"})
+BROKEN = DoctorFinding(name="device.cuda:0", status="failed", finding="wrong results", hint="replace it")
 
 
 @pytest.fixture
@@ -20,8 +20,8 @@ def found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., None
     """Has these be found on the machine whose folder of runs is ``other``, and this about a job."""
     monkeypatch.setenv("HOSTCORE_RUNS_DIR", str(tmp_path / "other"))
 
-    def have(*findings: Finding, report: JobReport | None = None) -> None:
-        def examine(folder: Path, *, timeout_seconds: float) -> Iterator[Finding]:
+    def have(*findings: DoctorFinding, report: JobReport | None = None) -> None:
+        def examine(folder: Path, *, timeout_seconds: float) -> Iterator[DoctorFinding]:
             assert (folder, timeout_seconds) == (tmp_path / "other", 60)
             return iter(findings)
 
@@ -56,7 +56,7 @@ def test_findings_are_lines_with_marks_and_what_to_do(hostcore: Callable, found:
     [(SLOW, 0, True, "nothing is broken: 2 checks, 1 warning"), (BROKEN, 1, False, "1 of 2 checks FAILED")],
 )
 def test_json_is_one_document(
-    hostcore: Callable, found: Callable, last: Finding, code: int, ok: bool, last_line: str
+    hostcore: Callable, found: Callable, last: DoctorFinding, code: int, ok: bool, last_line: str
 ) -> None:
     found(FINE, last)
     assert hostcore("doctor").out.splitlines()[-1] == last_line
@@ -68,7 +68,7 @@ def test_json_is_one_document(
 
 
 def test_what_a_job_does_not_need_may_be_broken(hostcore: Callable, found: Callable, job: str) -> None:
-    valid = Finding(name="job", status="ok", finding="valid")
+    valid = DoctorFinding(name="job", status="ok", finding="valid")
     found(FINE, BROKEN, report=JobReport(findings=[valid], devices=["cpu"]))
     said = hostcore("doctor", job, "--json")
     assert said.code == 0
@@ -83,7 +83,7 @@ def test_what_a_job_does_not_need_may_be_broken(hostcore: Callable, found: Calla
 def test_a_job_that_could_run_nowhere_exits_2_and_one_that_cannot_run_here_1(
     hostcore: Callable, found: Callable, job: str, error: str, code: int
 ) -> None:
-    invalid = Finding(name="job", status="failed", finding="cannot run")
+    invalid = DoctorFinding(name="job", status="failed", finding="cannot run")
     errors = [HostcoreError("no", code=error, pointer="/trainer")]
     found(FINE, report=JobReport(findings=[invalid], errors=errors))
     said = hostcore("doctor", job)

@@ -16,7 +16,7 @@ from hostcore_builtin_plugins.extras import install_command
 from hostcore_inspect.doctor import disk_probe, installed, settings, system
 from hostcore_inspect.doctor.compute import device_finding, machine_findings
 from hostcore_inspect.doctor.disk import disk_findings
-from hostcore_inspect.doctor.finding import Finding
+from hostcore_inspect.doctor.finding import DoctorFinding
 from hostcore_inspect.doctor.job import JobReport, for_job
 from hostcore_inspect.doctor.ranks import sums_finding as ranks_finding
 from hostcore_inspect.doctor.settings import settings_finding
@@ -34,7 +34,9 @@ def said(*lines: Mapping[str, Any], **other: Any) -> Answer:
     return Answer(lines=lines, **other)
 
 
-def machine(*, driver: list[str], found: list[Any], reason: str | None = None, **torch: Any) -> dict[str, Finding]:
+def machine(
+    *, driver: list[str], found: list[Any], reason: str | None = None, **torch: Any
+) -> dict[str, DoctorFinding]:
     answer = said(
         {"torch_file": "/x/torch/__init__.py"},
         {"torch": {**TORCH, **torch}},
@@ -194,10 +196,10 @@ class TestSystem:
 
 
 class TestDisk:
-    def findings(self, *lines: Mapping[str, Any], **other: Any) -> dict[str, Finding]:
+    def findings(self, *lines: Mapping[str, Any], **other: Any) -> dict[str, DoctorFinding]:
         return {one.name: one for one in disk_findings(said(*lines, **other), Path("/data/runs"))}
 
-    def space(self, free: float, names: int | None = 9) -> Finding:
+    def space(self, free: float, names: int | None = 9) -> DoctorFinding:
         return self.findings({"space": {"free_bytes": free, "total_bytes": 1e12, "free_names": names}})["disk.space"]
 
     def test_that_is_full_or_has_no_more_names_fails(self) -> None:
@@ -252,11 +254,11 @@ class TestInstalled:
 
 class TestForAJob:
     MACHINE = (
-        Finding(name="torch", status="ok", finding=""),
-        Finding(name="device.cpu", status="ok", finding=""),
-        Finding(name="device.cuda:0", status="failed", finding="", hint="replace it"),
-        Finding(name="ranks.gloo", status="failed", finding=""),
-        Finding(name="disk.write", status="failed", finding=""),
+        DoctorFinding(name="torch", status="ok", finding=""),
+        DoctorFinding(name="device.cpu", status="ok", finding=""),
+        DoctorFinding(name="device.cuda:0", status="failed", finding="", hint="replace it"),
+        DoctorFinding(name="ranks.gloo", status="failed", finding=""),
+        DoctorFinding(name="disk.write", status="failed", finding=""),
     )
 
     def statuses(self, *devices: str) -> dict[str, str]:

@@ -10,16 +10,19 @@ import pytest
 from hostcore.supervisor.check import CheckFailed, check_job
 from hostcore.supervisor.plan import RunPlan, make_plan
 from hostcore_hookspecs import HostcoreError
-from hostcore_inspect.doctor.finding import Finding
+from hostcore_inspect.doctor.finding import DoctorFinding
 from hostcore_inspect.doctor.job import JobReport, examine_job
 
 ALL = {"fp32": "right", "bf16": "right", "fp16": "absent"}
 CHECKED = {"device": "cpu", "devices": ["cpu"], "total_steps": 3, "feed_bytes": 0}
 
 
-def machine(*devices: str, broken: Sequence[str] = ()) -> list[Finding]:
+def machine(*devices: str, broken: Sequence[str] = ()) -> list[DoctorFinding]:
     names = ["torch", "device.cpu", *(f"device.{name}" for name in devices), "ranks.gloo", "ranks.nccl"]
-    return [Finding(name=name, status="failed" if name in broken else "ok", finding="", products=ALL) for name in names]
+    return [
+        DoctorFinding(name=name, status="failed" if name in broken else "ok", finding="", products=ALL)
+        for name in names
+    ]
 
 
 @pytest.fixture
@@ -40,7 +43,7 @@ def answering(checked: Mapping[str, Any] | HostcoreError) -> Any:
     return check
 
 
-def examined(plan: RunPlan, found: Sequence[Finding], checked: Any = CHECKED) -> JobReport:
+def examined(plan: RunPlan, found: Sequence[DoctorFinding], checked: Any = CHECKED) -> JobReport:
     return examine_job(plan, found, timeout_seconds=60, check=answering(checked))
 
 
@@ -109,7 +112,7 @@ def test_what_validate_has_against_it_is_a_finding_with_all_errors(plan: Callabl
 
 
 def test_it_is_not_checked_where_its_worker_would_hang_again(plan: Callable) -> None:
-    hung = Finding(name="accelerators", status="failed", finding="", hung=True)
+    hung = DoctorFinding(name="accelerators", status="failed", finding="", hung=True)
     report = examine_job(plan(), [*machine(), hung], timeout_seconds=60, check=answering(AssertionError("called")))
     assert statuses(report) == {"job": "failed"}
     assert "accelerators" in report.findings[0].finding
