@@ -29,7 +29,7 @@ def __getattr__(name: str) -> object:
 
 
 def _is_module(name: str) -> bool:
-    """Whether it is a module of the host, which Python looks for here before it imports it."""
+    """Return whether a name is a module of the host, which Python looks for here before it imports it."""
     from importlib.util import find_spec
 
     return find_spec(f"{__name__}.{name}") is not None

@@ -23,16 +23,16 @@ class Errors(HostcoreError):
         self.errors = tuple(errors)
 
     def __str__(self) -> str:
-        """All of them as :func:`described`, so that a traceback says where and what to do."""
+        """All of them as :func:`described`, so that a traceback has place and remedy."""
         return "\n".join(described(error) for error in self.errors)
 
 
-#: An error of the value of an option or a variable says so in ``file``: ``--set seed``, ``$TRAINER_PLUGIN``.
+#: Beginnings of ``file`` in an error of an option's or a variable's value: ``--set seed``, ``$TRAINER_PLUGIN``.
 _OPTIONS = ("--", "$")
 
 
 def is_option(origin: str) -> bool:
-    """Whether the ``file`` of an error is an option or a variable."""
+    """Return whether the ``file`` of an error is an option or a variable."""
     return origin.startswith(_OPTIONS)
 
 
@@ -55,7 +55,7 @@ def all_errors(error: HostcoreError) -> tuple[HostcoreError, ...]:
 
 
 def for_each(items: Iterable[A], act: Callable[[A], B]) -> list[B]:
-    """What comes of each item; all are tried, whatever is wrong with one of them.
+    """Call ``act`` for each item; all are tried, whatever is wrong with one of them.
 
     :raises Errors: Everything that was wrong.
     """

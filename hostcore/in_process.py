@@ -140,7 +140,7 @@ class SeveralRanks(HostcoreError):
 
 
 def _is_a_signal(requested_by: str) -> bool:
-    """Whether the process was asked, and not by one of its own components."""
+    """Return whether the request came from outside of the process, and not from one of its own components."""
     return requested_by == "user" or requested_by.startswith(_SIGNAL)
 
 
@@ -180,7 +180,7 @@ class _WorkerHere:
         return os.getpid()
 
     def poll(self) -> WorkerExit | None:
-        """How it ended; None while it works."""
+        """Return its exit; None while it works."""
         return WorkerExit(self._code) if self._over.is_set() else None
 
     def wait(self) -> WorkerExit:

@@ -14,11 +14,11 @@ _forking: Final = threading.local()
 
 
 class Interruption(KeyboardInterrupt):
-    """What the host's own signal handlers raise."""
+    """Exception of the host's own signal handlers."""
 
 
 def interrupt(*_: object) -> None:
-    """A handler of signals, which tells them from what a plugin raises."""
+    """Signal handler whose exception differs from those of plugins."""
     raise Interruption
 
 
@@ -60,10 +60,10 @@ os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_c
 
 
 def is_by_signal(error: BaseException) -> bool:
-    """Whether an exception is a KeyboardInterrupt that a signal has caused.
+    """Return whether an exception is a KeyboardInterrupt that a signal has caused.
 
     Any other KeyboardInterrupt is a failure of the code that raised it, as SystemExit is. Where Python's own handler of
-    SIGINT is in place, the two cannot be told apart, and a person is believed to have pressed Ctrl-C.
+    SIGINT is in place, the two cannot be distinguished, and a person is believed to have pressed Ctrl-C.
     """
     if not isinstance(error, KeyboardInterrupt):
         return False

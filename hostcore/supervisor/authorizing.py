@@ -20,7 +20,7 @@ from hostcore_hookspecs.plan import Plan
 from hostcore_hookspecs.policy import Denial, PolicyContext, Principal
 
 
-class Denied(HostcoreError):
+class PolicyDenied(HostcoreError):
     """A policy refuses a job."""
 
     code = "policy.denied"
@@ -90,7 +90,7 @@ def authorize(plan: RunPlan, principal: Principal, *, over_http: bool, policies:
 
     :param principal: Who submits the job.
     :param over_http: Whether it came through the service.
-    :raises Errors: With a :class:`Denied` for each that refuses. One that fails refuses, too.
+    :raises Errors: With a :class:`PolicyDenied` for each that refuses. One that fails refuses, too.
     """
     asked = Plan(job=plan.job, plugins=[one.ref for one in plan.selected])
     context = PolicyContext(plan=asked, over_http=over_http)
@@ -103,7 +103,7 @@ def authorize(plan: RunPlan, principal: Principal, *, over_http: bool, policies:
         else:
             if denial is not None:
                 reason = f"{bounded(denial.reason).rstrip('.')} (policy {policy.ref.provenance})"
-                refused.append(Denied(reason, hint=denial.hint, plugin=policy.ref.provenance))
+                refused.append(PolicyDenied(reason, hint=denial.hint, plugin=policy.ref.provenance))
     if refused:
         raise Errors(refused)
 
@@ -122,8 +122,8 @@ def _ask(policy: Component, plan: Plan, principal: Principal, context: PolicyCon
     )
 
 
-def _failed(policy: Component, error: HostcoreError) -> Denied:
-    return Denied(
+def _failed(policy: Component, error: HostcoreError) -> PolicyDenied:
+    return PolicyDenied(
         f"the policy {policy.ref.provenance} cannot tell, which refuses the job: {error.message}",
         hint=error.hint,
         plugin=policy.ref.provenance,

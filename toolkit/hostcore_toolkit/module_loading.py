@@ -126,7 +126,7 @@ def load_trainable_module_checkpoint(
 
 @attrs.frozen(kw_only=True, eq=False)
 class _Match:
-    """Which tensor goes where."""
+    """Assignment of tensors to parameters."""
 
     pairs: tuple[tuple[torch.nn.Parameter, torch.Tensor], ...]
     missing: tuple[str, ...]
