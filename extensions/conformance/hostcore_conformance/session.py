@@ -192,7 +192,7 @@ class Session:
                 raise InvalidExample(
                     f"expected_failures: {id_!r} has no reason",
                     code="conformance.reason",
-                    hint="Say in a sentence why it fails; readers of the report will ask.",
+                    hint="Give the reason in a sentence; readers of the report will ask.",
                 )
 
     def _unknown(self, id_: str, where: str = "") -> InvalidExample:

@@ -180,7 +180,7 @@ class Subject:
             )
         found = getattr(self.harness, name)
         if found is None:
-            raise NotApplicable(f"the harness says that there is no {name}()")
+            raise NotApplicable(f"the harness declares that there is no {name}()")
         return found
 
     def in_words(self, error: BaseException) -> str:

@@ -80,4 +80,4 @@ def plain(name: str) -> str:
 
 
 def _not_allowed(pointer: str, message: str) -> NotAllowed:
-    return NotAllowed(message, pointer=pointer, hint="[launcher] and [launchers.NAME] in HOSTCORE_CONFIG say so")
+    return NotAllowed(message, pointer=pointer, hint="see [launcher] and [launchers.NAME] in HOSTCORE_CONFIG")

@@ -34,7 +34,7 @@ class PrometheusReporter:
         """Address of the endpoint."""
 
         port: Annotated[int, Ge(0), Le(65535)] = attrs.field(
-            default=0, metadata={"help": f"The port; 0: a free one, which `{ADDRESS_FILE}` in the run directory tells."}
+            default=0, metadata={"help": f"The port; 0: a free one, which is in `{ADDRESS_FILE}` in the run directory."}
         )
         address: Annotated[str, MinLen(1)] = attrs.field(
             default="127.0.0.1", metadata={"help": "The address to listen at; `0.0.0.0`: all of the machine's."}

@@ -69,7 +69,7 @@ class Hyperparams:
         default=512, metadata={"help": "Tokens of a text; longer ones are cut. With `packing`: of a block."}
     )
     append_eos: bool = attrs.field(
-        default=True, metadata={"help": "For `causal-lm`: end each text with the token that says so."}
+        default=True, metadata={"help": "For `causal-lm`: end each text with the end token."}
     )
     packing: bool = attrs.field(
         default=False,

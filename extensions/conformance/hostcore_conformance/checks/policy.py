@@ -82,7 +82,7 @@ def _require_answer(answer: object, asked: str) -> None:
         raise ConformanceError(
             expected=f"a reason of one line, for {asked}",
             got=repr(reason),
-            fix="Say in a sentence why the job may not run; what the user can do about it is the hint.",
+            fix="Give the reason in a sentence; what the user can do about it is the hint.",
         )
     if not (hint is None or isinstance(hint, str)):
         raise ConformanceError(expected="a hint that is a text, or None", got=repr(hint), fix=fix)
@@ -123,7 +123,7 @@ def odd_jobs(subject: Subject) -> None:
                 raise ConformanceError(
                     expected=f"an answer to {asked}",
                     got=f"{type(error).__name__}: {error}",
-                    fix="Take every field of Job, PluginRef and Principal as its type says: many are None or empty.",
+                    fix="Take every field of Job, PluginRef and Principal by its type: many are None or empty.",
                 ) from error
             _require_answer(answer, asked)
 

@@ -97,7 +97,7 @@ def _settings(_: click.Context, __: click.Parameter, value: str | None) -> dict[
     "--partial", is_flag=True, help="Exit 0 though checks could not be asked, because there is no example of its use."
 )
 @click.option("--list", "listing", is_flag=True, help="List the checks, of the kind or the plugin NAME; make none.")
-@click.option("--explain", metavar="ID", help="Say what a check is about, and how to come to pass it; make none.")
+@click.option("--explain", metavar="ID", help="Describe a check, and how to come to pass it; make none.")
 @click.option(
     "--timeout",
     type=click.FloatRange(min=0, min_open=True),

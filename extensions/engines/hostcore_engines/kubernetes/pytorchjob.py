@@ -84,7 +84,7 @@ class PytorchJobLauncher(KubernetesLauncher):
     def _template(self, pods: Pods, marks: Marks) -> Object:
         if pods.image is None:
             raise FatalError(
-                "nothing says which container image to run",
+                "no container image is given",
                 pointer="/resources/image",
                 hint='"resources": {"image": "registry.example/trainer:1.0"}, or "image" in the launcher\'s settings',
             )

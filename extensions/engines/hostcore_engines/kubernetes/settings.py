@@ -77,7 +77,7 @@ class KubernetesSettings:
     gpu_resource: str = attrs.field(default="nvidia.com/gpu", metadata={"help": "What the cluster calls a GPU."})
     run_as_user: Annotated[int, Ge(1)] | None = attrs.field(
         default=1000,
-        metadata={"help": "The user and group of the processes; null: what the image says, which must not be root."},
+        metadata={"help": "The user and group of the processes; null: that of the image, which must not be root."},
     )
     service_account: str | None = attrs.field(
         default=None, metadata={"help": "The pods' service account. Its token is not mounted."}

@@ -230,7 +230,7 @@ class _RankAgent:
         except (EOFError, OSError) as error:
             self._end_without_rank_zero()
             raise RankZeroGone(
-                "rank 0 is gone, and did not say how the run has ended", hint=f"what it says itself tells more: {error}"
+                "rank 0 is gone, and did not report the end of the run", hint=f"its own output has the cause: {error}"
             ) from error
         finally:
             self._stop_preparing()

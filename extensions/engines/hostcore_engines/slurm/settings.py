@@ -87,7 +87,7 @@ class Settings:
     signal_seconds: Annotated[int, Ge(0), Le(65535)] = attrs.field(
         default=120,
         metadata={
-            "help": "How long before the time limit the run is told to write a checkpoint and end; 0: not at all."
+            "help": "How long before the time limit the run is asked to write a checkpoint and end; 0: not at all."
         },
     )
     requeue: bool = attrs.field(

@@ -106,7 +106,7 @@ _REFUSALS: Final[Mapping[int, _ErrorExample]] = {
     500: _ErrorExample(
         "The service has failed, or cannot read what a run has written.",
         "service.defect",
-        "the service has failed at this request; its log says why",
+        "the service has failed at this request; its log has the reason",
     ),
     502: _ErrorExample(
         "The job's launcher, or the store with its mirror, refuses to answer.",

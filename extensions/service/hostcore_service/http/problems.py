@@ -142,5 +142,5 @@ async def on_database_error(_request: Request, _error: Exception) -> JSONRespons
 
 async def on_defect(_request: Request, _error: Exception) -> JSONResponse:
     """Respond 500 to a defect of the service; its log has the traceback."""
-    message = "the service has failed at this request; its log says why"
+    message = "the service has failed at this request; its log has the reason"
     return problem(HTTPStatus.INTERNAL_SERVER_ERROR, [RequestError(message, code="service.defect")])

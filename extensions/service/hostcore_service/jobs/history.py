@@ -82,7 +82,7 @@ LastEventId = Annotated[
     Header(
         alias="Last-Event-ID",
         max_length=4096,
-        description="The `id` of the last event that has arrived: the stream goes on behind it. It outdoes `since`.",
+        description="The `id` of the last event that has arrived: the stream continues behind it. It outdoes `since`.",
     ),
 ]
 Attempt = Annotated[int | None, Query(ge=1, le=_MOST, description="This one alone.")]

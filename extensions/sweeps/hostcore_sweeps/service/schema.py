@@ -107,7 +107,7 @@ class Trial(BaseModel):
     step: int
     reason: str | None
     pruned_at: int | None = Field(description="The step at which it was pruned.")
-    starts: int = Field(description="How often its run was started, or went on.")
+    starts: int = Field(description="How often its run was started or resumed.")
     sampled_ms: int = Field(description=_MS)
     started_ms: int | None = Field(description=_MS)
     ended_ms: int | None = Field(description=_MS)

@@ -94,7 +94,7 @@ def _require_schema(found: "pa.Schema", promised: "pa.Schema", what: str) -> Non
         got = f"{name!r} as {_type(other)}"
         expected = f"{name!r} as {_type(own)}"
     raise ConformanceError(
-        expected=f"{expected} in {what}, as dataset.schema says",
+        expected=f"{expected} in {what}, as in dataset.schema",
         got=got,
         fix="Make every batch with the schema of the dataset: pyarrow.RecordBatch.from_arrays(arrays, schema=schema).",
     )

@@ -107,7 +107,7 @@ def num_rows(subject: Subject) -> None:
         if len(rows) != shard.num_rows:
             more = " or more" if len(rows) > shard.num_rows else ""
             raise ConformanceError(
-                expected=f"{shard.num_rows} rows in the shard {shard.id!r}, as its num_rows says",
+                expected=f"{shard.num_rows} rows in the shard {shard.id!r}, its num_rows",
                 got=f"{len(rows)}{more}",
                 fix="Count the rows that read_shard will yield, when the data is opened.",
             )
@@ -154,14 +154,14 @@ def rows_complete(subject: Subject) -> None:
 
     tell = getattr(subject.harness, "rows", None)
     if tell is None:
-        raise NotApplicable("its example has no harness with rows(), which would tell what rows there are")
+        raise NotApplicable("its example has no harness with rows(), which returns the rows that there are")
     known = tell()
     table = known if isinstance(known, pa.Table) else pa.Table.from_pylist(known, schema=open_example(subject).schema)
     expected = [row for batch in table.to_batches() for row in rows_of(batch)]
     found = whole(subject).all_rows
     if found != expected:
         raise ConformanceError(
-            expected=f"the {len(expected)} rows that rows() of the harness tells, in that order",
+            expected=f"the {len(expected)} rows that rows() of the harness returns, in that order",
             got=first_unequal(expected, found),
             fix="List shards for all of the data, in its order, and read each of them from its first row to its last.",
         )

@@ -62,7 +62,7 @@ def cancel(subject: Subject) -> None:
     if not (one.folder / "signal.json").exists():
         raise ConformanceError(
             expected="the program to be asked with SIGINT or SIGTERM",
-            got=f"it was gone without a signal that it could handle; poll says {status!r}",
+            got=f"it was gone without a signal that it could handle; poll returns {status!r}",
             fix="Send SIGINT to the command itself, and force only after grace_seconds.",
         )
     if not (one.folder / "stopped.json").exists():
@@ -73,7 +73,7 @@ def cancel(subject: Subject) -> None:
         )
     if status.status != "cancelled":
         raise ConformanceError(
-            expected="cancelled, as result.json says",
+            expected="cancelled, as in result.json",
             got=repr(status),
             fix="Read result.json in the run directory.",
         )
@@ -120,7 +120,7 @@ def cancel_again(subject: Subject) -> None:
         after = one.launcher.poll(one.handle)
         if after.status != before.status or after.status in NOT_OVER:
             raise ConformanceError(
-                expected=f"poll to say {before.status} still",
+                expected=f"poll to return {before.status} still",
                 got=repr(after),
                 fix="Look whether it runs, before stopping it; what has ended keeps its status.",
             )
@@ -210,7 +210,7 @@ def polls(subject: Subject) -> None:
             raise ConformanceError(
                 expected="submitted or running, while the program runs",
                 got=repr(status) + ("" if one.is_running else ", and the program had ended meanwhile"),
-                fix="Say running until the engine says that it has ended; a result.json may be of an earlier attempt.",
+                fix="Return running until the engine reports the end; a result.json may be of an earlier attempt.",
             )
     one.open_gate("go")
     one.over()

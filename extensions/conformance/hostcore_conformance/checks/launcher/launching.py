@@ -170,7 +170,7 @@ def missing_command(subject: Subject) -> None:
     _, ctx = context(subject, Instructions())
     ctx = attrs.evolve(ctx, command=[str(subject.folder() / "no-such-program"), "--flag"])
     launcher = CheckedLauncher(subject)
-    expected = "a FatalError or a TransientError, or a launch that poll says has failed or is lost"
+    expected = "a FatalError or a TransientError, or a launch that poll reports as failed or lost"
     try:
         handle = launcher.launch(ctx)
     except HostcoreError:
@@ -226,7 +226,7 @@ def polled_elsewhere(subject: Subject) -> None:
     status = one.over()
     if status.status != "succeeded":
         raise ConformanceError(
-            expected="succeeded, after the program has ended with 0 and a result.json that says so",
+            expected="succeeded, after the program has ended with 0 and a result.json",
             got=repr(status),
             fix=fix,
         )

@@ -40,7 +40,7 @@ def dry_run(subject: Subject) -> None:
             raise ConformanceError(
                 expected="a summary of one line",
                 got=repr(plan.summary),
-                fix="Say in a sentence where it will run; what is submitted belongs into document.",
+                fix="Describe in a sentence where it will run; what is submitted belongs into document.",
             )
     if plans[0] != plans[1]:
         raise ConformanceError(

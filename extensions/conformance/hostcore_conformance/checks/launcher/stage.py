@@ -59,7 +59,7 @@ def require_programs_run_here(subject: Subject) -> None:
     """
     if not getattr(subject.harness, "runs_here", False):
         raise NotApplicable(
-            "nothing says that the programs it starts run on this machine: give a harness with runs_here = True"
+            "it is not declared that the programs it starts run on this machine: give a harness with runs_here = True"
             " (of a remote launcher, one that emulates the engine and runs the command)",
             wants_example=True,
         )
@@ -131,7 +131,7 @@ class CheckedLauncher:
             raise ConformanceError(
                 expected=f"poll to return a LaunchStatus with one of {', '.join(STATUSES)}",
                 got=repr(status),
-                fix="Translate what the engine says; what it does not know any more is lost.",
+                fix="Translate the engine's status; what it does not know any more is lost.",
             )
         return status
 
@@ -225,7 +225,7 @@ class Launched:
             self._fail(f"the program to be gone within {self.patience_seconds:g} s")
         if not self.until(lambda: self.launcher.poll(self.handle).status not in NOT_OVER):
             raise ConformanceError(
-                expected=f"poll to say that it is over within {self.patience_seconds:g} s of the program's end",
+                expected=f"poll to report the end within {self.patience_seconds:g} s of the program's end",
                 got=repr(self.launcher.poll(self.handle)),
                 fix="Ask the engine each time; a process that is a zombie has ended.",
             )
@@ -240,7 +240,7 @@ class Launched:
         log = self.launcher.read_logs(self.handle).text
         raise ConformanceError(
             expected=expected,
-            got=f"nothing of it; poll says {status.status} {status.message!r}, and the log {log[-400:]!r}",
+            got=f"nothing of it; poll returns {status.status} {status.message!r}, and the log {log[-400:]!r}",
             fix="Start exactly ctx.command, a list of arguments, with ctx.env added to the environment.",
         )
 

@@ -100,7 +100,7 @@ def leaks(subject: Subject, what: str) -> None:
     """
     left = subject.shared("plugin.leaks", lambda: _left_behind(subject)).get(what)
     if left is None:
-        raise NotApplicable("this system does not tell which files are open")
+        raise NotApplicable("this system does not list open files")
     if sum(left.values()) >= _ROUNDS:
         listed = ", ".join(f"{number} x {name}" for name, number in left.most_common(3))
         raise ConformanceError(

@@ -194,7 +194,7 @@ def documented(subject: Subject) -> None:
     without = [one.__qualname__ for one in (subject.owner, declared) if one is not None and not _doc(one)]
     if without:
         raise ConformanceError(
-            expected="a docstring that says what it is for",
+            expected="a docstring with its purpose",
             got=f"none on {' and '.join(without)}",
             fix="Write one: a sentence, then whatever else a user has to know.",
         )

@@ -29,7 +29,7 @@ def arrives(subject: Subject) -> None:
     sink = Sink(subject, fixtures)
     events = fixtures.whole(20)
     report(subject, fixtures, events)
-    fix = "Write in close() what is still in a buffer, wait for threads that send, and raise what the sink says."
+    fix = "Write in close() what is still in a buffer, wait for threads that send, and raise the sink's errors."
     sink.require(events, when="after close()", fix=fix)
 
 
@@ -138,7 +138,7 @@ def repeats(subject: Subject) -> None:
     """
     sink, events = _repeated(subject, look=False)
     if sink is not None:
-        fix = "Take an event that is there already as told, and go on with the next."
+        fix = "Take an event that is there already as reported, and go on with the next."
         sink.require(events, when="after some came twice", fix=fix)
 
 
@@ -154,7 +154,7 @@ def once(subject: Subject) -> None:
     """
     sink, events = _repeated(subject, look=True)
     assert sink is not None
-    sink.require(events, when="after some came twice", fix="Take an event that is there already as told.")
+    sink.require(events, when="after some came twice", fix="Take an event that is there already as reported.")
     seqs = sink.seqs
     double = sorted({seq for seq in seqs if seqs.count(seq) > 1})
     if double:
@@ -227,5 +227,5 @@ def two_runs(subject: Subject) -> None:
         first.close()
         second.close()
     for sink, told in zip(sinks, events, strict=True):
-        fix = "Keep state in the instance, and tell runs apart at the sink by run_id."
-        sink.require(told, when="of each of two runs that were told in turns", fix=fix)
+        fix = "Keep state in the instance, and distinguish runs at the sink by run_id."
+        sink.require(told, when="of each of two runs that were reported in turns", fix=fix)

@@ -62,7 +62,7 @@ class Outcomes:
                 error = self._reporter.attempt_as_host("report_event", event)
             except ConformanceError as hangs:
                 error = hangs.got
-                self.hung = f"nothing could be told after the event {event.name}, whose call did not come back"
+                self.hung = f"nothing could be reported after the event {event.name}, whose call did not come back"
         self.found[name] = self.found.get(name) or error
 
 

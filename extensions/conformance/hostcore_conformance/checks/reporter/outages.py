@@ -67,7 +67,7 @@ def outage(subject: Subject, moment: str) -> None:
             when=f"after an outage in {moment}, when {moment} had raised and was called again"
             if opened or told
             else f"after an outage in which {moment} returned as if all were well",
-            fix="Raise what the sink says (TransientError): the host tells the same event again until report_event"
+            fix="Raise the sink's error (TransientError): the host reports the same event again until report_event"
             " returns.",
         )
 
@@ -107,7 +107,7 @@ def hang(subject: Subject) -> None:
         reporter.tell_patiently(events[4:])
         reporter.close()
     if sink is not None:
-        fix = "Raise TransientError when the time is over: the host tells the same event again."
+        fix = "Raise TransientError when the time is over: the host reports the same event again."
         sink.require(events, when="after the sink had answered nothing for a while", fix=fix)
 
 

@@ -58,7 +58,7 @@ def closes(subject: Subject) -> None:
     with ServedReporter(subject) as reporter:
         reporter.open(fixtures)
         fix = "Let close() do without what the first event makes."
-        reporter.require("close", what="a reporter that was told nothing", fix=fix)
+        reporter.require("close", what="a reporter that got no events", fix=fix)
 
 
 @check("reporter.closes_always", level="should", variants=("twice", "without_open"), requires=("reporter.serves",))
@@ -125,7 +125,7 @@ def starts_anywhere(subject: Subject) -> None:
             reporter.require(
                 "report_event",
                 event,
-                what=f"the event {event.name} with seq {event.seq}; the first that it hears of has {events[0].seq}",
+                what=f"the event {event.name} with seq {event.seq}; the first one that it gets has {events[0].seq}",
                 fix="Do not count on having seen the events before: take what is missing from ctx, or do without.",
             )
         reporter.close()

@@ -75,7 +75,7 @@ class ServedReporter(Served):
 
         :raises ConformanceError: It raises.
         """
-        self.require("close", fix="close() is called after the last event; what it raises is told as a failure.")
+        self.require("close", fix="close() is called after the last event; what it raises is recorded as a failure.")
 
     def insist(self, method: str, *arguments: Any, first: BaseException | None) -> None:
         """Call again what has failed, as the host does, until it succeeds.

@@ -201,7 +201,7 @@ def state_goes_back(subject: Subject) -> None:
         raise ConformanceError(
             expected="the earlier state back, after two more steps and a second load_state_dict",
             got=f"another value at {found.path}: {found.expected} stored, {found.got} after loading",
-            fix="Set everything in load_state_dict to what the payload says, whatever was there before.",
+            fix="Set everything in load_state_dict to the values of the payload, whatever was there before.",
         )
 
 

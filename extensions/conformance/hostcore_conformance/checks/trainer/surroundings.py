@@ -15,7 +15,7 @@ from hostcore_conformance.process.settings import process_kept
 from hostcore_conformance.subject import Subject
 
 _GENERATORS: Final = {"python": "random", "numpy": "numpy.random", "torch": "torch"}
-_SIGNALS: Final = "Leave signals to the host: ctx.is_canceled() tells in a long step whether the run is to stop."
+_SIGNALS: Final = "Leave signals to the host: ctx.is_canceled() is true in a long step if the run is to stop."
 _REMEDIES: Final = {"the handler of SIGINT": _SIGNALS, "the handler of SIGTERM": _SIGNALS}
 #: Folders that Python and its tools make, which are not output of the trainer.
 _NO_OUTPUT: Final = {"__pycache__"}

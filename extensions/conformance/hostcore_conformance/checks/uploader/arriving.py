@@ -192,7 +192,7 @@ def true_receipt(subject: Subject, variant: str) -> None:
             field, said = ("sha256", came.sha256[:12] + "…") if variant == "changed" else ("size", came.size)
             raise ConformanceError(
                 expected=f"a receipt of {described(damaged)}, which is what there was to upload, or an error",
-                got=f"a receipt with {field} = {said}, which is what the artifact had said of itself",
+                got=f"a receipt with {field} = {said}, which is the artifact's own field",
                 fix="Look at the destination after writing, and return the size and the SHA-256 of what is there.",
             )
 

@@ -142,7 +142,7 @@ class ServedUploader(Served):
 
         :raises ConformanceError: It raises.
         """
-        self.require("close", fix="close() is called after the last artifact; what it raises is told as a failure.")
+        self.require("close", fix="close() is called after the last artifact; what it raises is recorded as a failure.")
 
     def upload(self, artifact: Artifact, *, what: str = "") -> UploadReceipt:
         """Upload an artifact, which must go well.
