@@ -8,8 +8,8 @@ from typing import Any, Final
 from hostcore.cli.output import echo, style, warn
 from hostcore.errors import described
 from hostcore.runs.directory import RunDirectory
+from hostcore.supervisor.delivery.backlog import Pending
 from hostcore.supervisor.delivery.redelivery import choose_uploaders, upload_until, uploads_of
-from hostcore.supervisor.delivery.upload_queue import Pending
 from hostcore.supervisor.delivery.uploads import Uploads
 from hostcore_builtin_plugins.control_characters import visible
 from hostcore_hookspecs import events

@@ -127,8 +127,8 @@ def _document(directory: "RunDirectory", label: str, outcome: "Replayed") -> dic
 
 
 def _carried_out(replay: "Replay", label: str) -> "Replayed":
-    draws_itself = replay.worker.subscription.live_only  # there is one line to draw on
-    if draws_itself or not replay.events or not sys.stderr.isatty():
+    # A reporter that is live draws itself, and there is one line to draw on.
+    if replay.live_only or not replay.events or not sys.stderr.isatty():
         return replay.run(lambda _: None)
     with _bar(label, replay.events) as bar:
         return replay.run(bar)

@@ -17,9 +17,9 @@ import attrs
 from hostcore.events.merger import LogLine
 from hostcore.runs.result import NOT_DELIVERED, Left
 from hostcore.supervisor.attempt.ending import End
+from hostcore.supervisor.delivery.backlog import Backlog
 from hostcore.supervisor.delivery.reporters import Reporters, Undelivered, pending
 from hostcore.supervisor.delivery.subscription import destinations_of, prefix_of, subscriptions_of
-from hostcore.supervisor.delivery.upload_queue import Backlog
 from hostcore.supervisor.delivery.uploads import Uploads
 from hostcore.supervisor.opening import Opening
 from hostcore.supervisor.plan import RunPlan

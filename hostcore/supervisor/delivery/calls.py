@@ -3,7 +3,6 @@
 A method may raise anything, at any time, and may never return. What follows is the same for reporters and uploaders::
 
     failure ─▶ a few retries within two seconds ─▶ an outage: one probe at growing intervals ─▶ success ends it
-    no return before the deadline ─▶ a failure, told by the thread that watches: a thread cannot be stopped
 """
 
 import math
@@ -52,38 +51,6 @@ class Intervals:
     #: An outage that begins sooner than that after the one before goes on with its interval: what fails, recovers and
     #: fails again is not asked, nor told of, every second.
     steady_seconds: float = 60.0
-
-
-@attrs.frozen(kw_only=True)
-class Timeouts:
-    """The limits of the calls of one subscriber."""
-
-    #: A call that takes longer is told as a failure.
-    hang_seconds: float = 30.0
-    quick: QuickRetries = attrs.field(factory=QuickRetries)
-    intervals: Intervals = attrs.field(factory=Intervals)
-
-
-@attrs.define(kw_only=True, eq=False)
-class Call:
-    """A call that is going on."""
-
-    method: str
-    #: On the clock of the worker.
-    since: float
-    #: How long it may take, in seconds.
-    limit: float
-    #: Whether it was told that it hangs.
-    told: bool = False
-
-    def is_overdue(self, now: float) -> bool:
-        """Whether it takes longer than it may."""
-        return now - self.since > self.limit
-
-    @property
-    def in_words(self) -> str:
-        """What is told of it when it hangs."""
-        return f"has not returned from {self.method} for {self.limit:.0f} s"
 
 
 def call_with_retries(call: Callable[..., T], *arguments: Any, limits: QuickRetries) -> T:

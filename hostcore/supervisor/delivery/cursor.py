@@ -37,6 +37,8 @@ class LogView:
         self._written: deque[LogLine] = deque(maxlen=_KEPT_EVENTS)
         #: Where the log ends, in bytes; None: not known.
         self._end: int | None = None
+        #: Number of the newest event that was noted; 0 before the first.
+        self.newest_seq = 0
 
     @property
     def size(self) -> int:
@@ -53,6 +55,8 @@ class LogView:
         """
         self._written.extend(lines)
         self._end = lines[-1].end if lines else None
+        if lines and lines[-1].event is not None:
+            self.newest_seq = lines[-1].event.seq
 
     def after(self, offset: int) -> list[LogLine]:
         """Some of the lines that begin at an offset; none if there is no whole one yet.

@@ -24,9 +24,12 @@ from hostcore.runs.attempts import newest_attempt
 from hostcore.runs.contract import artifact_folders
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.record import RunRecord
+from hostcore.supervisor.delivery.artifacts_source import UploadLimits
+from hostcore.supervisor.delivery.backlog import Pending
 from hostcore.supervisor.delivery.cursor import Cursor, CursorFile, LogView
+from hostcore.supervisor.delivery.events_source import EventLimits, EventSource
 from hostcore.supervisor.delivery.ledger import Ledger
-from hostcore.supervisor.delivery.reporter_worker import ReporterTimeouts, ReporterWorker
+from hostcore.supervisor.delivery.subscriber import Subscriber
 from hostcore.supervisor.delivery.subscription import (
     FSSPEC,
     Destination,
@@ -37,8 +40,6 @@ from hostcore.supervisor.delivery.subscription import (
     subscriptions_of,
     unique_names,
 )
-from hostcore.supervisor.delivery.upload_queue import Pending
-from hostcore.supervisor.delivery.upload_workers import UploadLimits
 from hostcore.supervisor.delivery.uploads import Uploads
 from hostcore_hookspecs import events
 from hostcore_hookspecs.errors import HostcoreError
@@ -47,7 +48,7 @@ from hostcore_hookspecs.reporter import ReporterContext
 
 #: How long a reporter may fail without a break before it is given up.
 GIVE_UP_SECONDS: Final = 30.0
-_LOOK_SECONDS: Final = 0.1
+_POLL_SECONDS: Final = 0.1
 
 
 class NoUploader(HostcoreError):
@@ -219,7 +220,7 @@ class Replayed:
 
 
 class Replay:
-    """Tells a reporter the log as it is now.
+    """Delivers the log as it is now to a reporter.
 
     :param pending: Only what is behind the cursor that the reporter has in this run.
     :param tell: Takes what people should know meanwhile.
@@ -232,11 +233,13 @@ class Replay:
         *,
         pending: bool,
         tell: Callable[[str], object],
-        timeouts: ReporterTimeouts | None = None,
+        limits: EventLimits | None = None,
         give_up_seconds: float = GIVE_UP_SECONDS,
     ) -> None:
         log = LogView(directory.events)
         subscription = chosen.subscription
+        #: True if the reporter shows something of its own on the terminal.
+        self.live_only = subscription.live_only
         self._tell = tell
         self._give_up_seconds = give_up_seconds
         self._file = CursorFile(directory.cursors / f"{subscription.name}.json", identity=subscription.identity)
@@ -246,59 +249,55 @@ class Replay:
         self._keeps_cursor = chosen.is_same or (chosen.is_own and pending)
         begin = self._before if pending else Cursor()
         last_seq = log.last_seq()
-        #: How many events there are to tell.
+        #: The number of events to deliver.
         self.events = last_seq - begin.seq
-        context = ReporterContext(
+        self._context = ReporterContext(
             run_id=directory.run_id,
             attempt=newest_attempt(directory.attempts),
             job=job_view(chosen.spec),
             run_dir=str(directory.path),
             last_seq=last_seq,
         )
-        self.worker = ReporterWorker(
-            subscription,
-            log,
-            context,
-            None,
-            begin=lambda: begin,
-            tell=self._tell_of,
-            timeouts=timeouts,
+        limits = limits or EventLimits()
+        self._source = EventSource(
+            subscription, log, file=None, begin=begin, last_seq=last_seq, limits=limits, emit=self._show
         )
+        self._subscriber = Subscriber(subscription, self._source, limits=limits, emit=self._show)
 
-    def run(self, look: Callable[[int], object]) -> Replayed:
-        """Tell it everything.
+    def run(self, progress: Callable[[int], object]) -> Replayed:
+        """Deliver everything.
 
-        :param look: Called now and then with the number of events taken so far.
+        :param progress: Called now and then with the number of events taken so far.
         """
-        worker = self.worker
-        worker.start()
-        worker.finish()
+        source, subscriber = self._source, self._subscriber
+        subscriber.start(source.context(self._context))
+        subscriber.hurry(last=True)
         try:
-            while not worker.is_over:
-                worker.join(_LOOK_SECONDS)
-                worker.look()
-                look(worker.taken)
-                if worker.outage_seconds > self._give_up_seconds:
-                    worker.abandon()
-                    worker.join(1.0)
+            while not subscriber.is_over:
+                subscriber.join(_POLL_SECONDS)
+                subscriber.poll()
+                progress(source.count)
+                if subscriber.outage_seconds > self._give_up_seconds:
+                    subscriber.abandon()
+                    subscriber.join(1.0)
                     break
         finally:
-            worker.abandon()
-            if self._keeps_cursor and worker.cursor.offset > self._before.offset:
+            subscriber.abandon()
+            if self._keeps_cursor and source.cursor.offset > self._before.offset:
                 self._file.path.parent.mkdir(exist_ok=True)
-                self._file.write(worker.cursor)
-        look(worker.taken)
+                self._file.write(source.cursor)
+        progress(source.count)
         return Replayed(
-            told=worker.taken,
+            told=source.count,
             events=self.events,
-            problem=worker.problem,
-            traceback=traceback_from(worker.error, _is_the_reporters) if worker.error else "",
+            problem=source.problem,
+            traceback=traceback_from(source.error, _is_the_reporters) if source.error else "",
         )
 
-    def _tell_of(self, payload: events.Payload) -> None:
+    def _show(self, payload: events.Payload) -> None:
         if isinstance(payload, events.Warning):
             self._tell(payload.message)
-        elif isinstance(payload, events.ReporterFailed) and not self.worker.has_given_up:
+        elif isinstance(payload, events.ReporterFailed) and self._source.refused is None:
             self._tell(f"{payload.reporter}: {payload.message}; it is tried again")
 
 
@@ -346,7 +345,7 @@ def upload_until(uploads: Uploads, stop: Callable[[Pending], bool], *, give_up_s
         uploads.start()
         uploads.finish(final=True)
         while not uploads.is_drained():
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_POLL_SECONDS)
             pending = uploads.pending()
             if stop(pending):
                 return True

@@ -10,7 +10,8 @@ import attrs
 from hostcore.events.merger import LogLine
 from hostcore.runs.directory import RunDirectory
 from hostcore.supervisor.delivery.cursor import Cursor, CursorFile, LogView
-from hostcore.supervisor.delivery.reporter_worker import ReporterTimeouts, ReporterWorker
+from hostcore.supervisor.delivery.events_source import EventLimits, EventSource
+from hostcore.supervisor.delivery.subscriber import Subscriber
 from hostcore.supervisor.delivery.subscription import ReporterSubscription
 from hostcore_hookspecs import events
 from hostcore_hookspecs.reporter import ReporterContext
@@ -44,16 +45,16 @@ class Reporters:
         reporters: Sequence[ReporterSubscription],
         directory: RunDirectory,
         *,
-        timeouts: ReporterTimeouts | None = None,
+        limits: EventLimits | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._reporters = list(reporters)
         self._directory = directory
-        self._timeouts = timeouts or ReporterTimeouts()
+        self._limits = limits or EventLimits()
         self._clock = clock
         self._log = LogView(directory.events)
         self._news: deque[events.Payload] = deque()
-        self._workers: list[ReporterWorker] = []
+        self._workers: list[Subscriber[EventSource]] = []
 
     def start(self, ctx: ReporterContext) -> None:
         """Start a thread for each reporter. To be called before the attempt's first event is written.
@@ -65,7 +66,7 @@ class Reporters:
         self._directory.cursors.mkdir(exist_ok=True)
         self._workers = [self._worker(one, ctx) for one in self._reporters]
         for worker in self._workers:
-            worker.start()
+            worker.start(worker.source.context(ctx))
 
     def announce(self, lines: Sequence[LogLine] = ()) -> None:
         """The log has grown. Never waits.
@@ -74,12 +75,12 @@ class Reporters:
         """
         self._log.note(lines)
         for worker in self._workers:
-            worker.announce()
+            worker.source.grow()
 
     def news(self) -> list[events.Payload]:
         """What the log should have of reporters that fail, hang or work again, since the last call."""
         for worker in self._workers:
-            worker.look()
+            worker.poll()
         found = []
         while self._news:
             found.append(self._news.popleft())
@@ -88,7 +89,7 @@ class Reporters:
     @property
     def taken(self) -> int:
         """How many events were taken in this attempt, by all reporters together: while it grows, there is progress."""
-        return sum(worker.taken for worker in self._workers)
+        return sum(worker.source.count for worker in self._workers)
 
     def missing(self) -> list[str]:
         """The labels of the required reporters that have given up, or have not taken all that is in the log now."""
@@ -96,14 +97,15 @@ class Reporters:
         return [
             worker.subscription.label
             for worker in self._workers
-            if worker.subscription.required and (worker.has_given_up or worker.cursor.offset < size)
+            if worker.subscription.required
+            and (worker.source.refused is not None or worker.source.cursor.offset < size)
         ]
 
     def is_settled(self) -> bool:
         """Whether waiting changes nothing: each required reporter has taken all that is in the log, or has given up."""
         size = self._log.size
         return all(
-            worker.has_given_up or worker.cursor.offset >= size
+            worker.source.refused is not None or worker.source.cursor.offset >= size
             for worker in self._workers
             if worker.subscription.required
         )
@@ -116,7 +118,7 @@ class Reporters:
     def finish(self) -> None:
         """No more events will come: each reporter is told what is left, soon, and closed; its thread ends."""
         for worker in self._workers:
-            worker.finish()
+            worker.hurry(last=True)
 
     def is_finished(self) -> bool:
         """Whether all threads have ended."""
@@ -133,9 +135,9 @@ class Reporters:
         end = time.monotonic() + _LEAVE_SECONDS
         for worker in left:
             worker.join(end - time.monotonic())
-            worker.save()
+            worker.source.save()
         size = self._log.size
-        return [one.subscription.label for one in left if not one.is_over or one.cursor.offset < size]
+        return [one.subscription.label for one in left if not one.is_over or one.source.cursor.offset < size]
 
     @property
     def failures(self) -> list[Undelivered]:
@@ -145,34 +147,26 @@ class Reporters:
             Undelivered(
                 label=worker.subscription.label,
                 name=worker.subscription.name,
-                message=worker.problem or "there was no time left to tell it everything",
-                events=max(0, last - worker.cursor.seq),
+                message=worker.source.problem or "there was no time left to tell it everything",
+                events=max(0, last - worker.source.cursor.seq),
             )
             for worker in self._workers
-            if worker.problem or worker.cursor.offset < size
+            if worker.source.problem or worker.source.cursor.offset < size
         ]
 
-    def _worker(self, reporter: ReporterSubscription, ctx: ReporterContext) -> ReporterWorker:
-        file = CursorFile(self._directory.cursors / f"{reporter.name}.json", identity=reporter.identity)
+    def _worker(self, reporter: ReporterSubscription, ctx: ReporterContext) -> Subscriber[EventSource]:
         now = Cursor(seq=ctx.last_seq, offset=self._log.size)
-        return ReporterWorker(
+        source = EventSource(
             reporter,
             self._log,
-            ctx,
-            file,
-            begin=lambda: now if reporter.live_only else self._read(file, reporter),
-            tell=self._news.append,
-            timeouts=self._timeouts,
+            file=CursorFile(self._directory.cursors / f"{reporter.name}.json", identity=reporter.identity),
+            begin=now if reporter.live_only else None,
+            last_seq=ctx.last_seq,
+            limits=self._limits,
+            emit=self._news.append,
             clock=self._clock,
         )
-
-    def _read(self, file: CursorFile, reporter: ReporterSubscription) -> Cursor:
-        cursor, problem = file.read(self._log)
-        if problem:
-            told = f"the cursor of {reporter.label} is of no use: {problem}"
-            message = f"{told}; it is told everything from the first event on"
-            self._news.append(events.Warning(code="reporter.cursor", message=message))
-        return cursor
+        return Subscriber(reporter, source, limits=self._limits, emit=self._news.append, clock=self._clock)
 
 
 def pending(reporters: Sequence[ReporterSubscription], directory: RunDirectory) -> list[Undelivered]:

@@ -15,8 +15,7 @@ from hostcore.plugins.hooks import Hooks
 from hostcore.plugins.load import Component
 from hostcore.plugins.published import recorded_distribution
 from hostcore_hookspecs.events import Event
-from hostcore_hookspecs.reporter import ReporterContext
-from hostcore_hookspecs.uploader import Artifact, UploadContext, UploadReceipt
+from hostcore_hookspecs.uploader import Artifact, UploadReceipt
 
 #: Copies to any URI that fsspec knows.
 FSSPEC: Final = f"{BUILTIN}fsspec"
@@ -37,7 +36,10 @@ class Subscription:
     name: str
     #: Whether the run fails at its end if this has not taken everything.
     required: bool = False
+    open: Callable[[Any], object] = _nothing
     close: Callable[[], object] = _nothing
+    #: Held by the thread that calls it, where an earlier attempt's may still hang in one of its methods.
+    in_use: "threading.Lock | None" = None
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -49,9 +51,7 @@ class ReporterSubscription(Subscription):
     #: Whether it is told nothing of what earlier attempts have left untold.
     live_only: bool = False
     report_event: Callable[[Event], object]
-    open: Callable[[ReporterContext], object] = _nothing
-    #: Held by the thread that serves it. A thread of an earlier attempt may still hang in one of its methods.
-    turn: threading.Lock = attrs.field(factory=threading.Lock)
+    in_use: "threading.Lock | None" = attrs.field(factory=threading.Lock)
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -59,7 +59,6 @@ class Destination(Subscription):
     """One use of an uploader."""
 
     upload_artifact: Callable[[Artifact], UploadReceipt]
-    open: Callable[[UploadContext], object] = _nothing
     #: Tells the place from any other: what has arrived at one says nothing about another. The same in every process.
     key: str = attrs.field()
 
@@ -68,7 +67,7 @@ class Destination(Subscription):
         return self.name
 
 
-_turns: Final[WeakKeyDictionary[Component, threading.Lock]] = WeakKeyDictionary()
+_locks: Final[WeakKeyDictionary[Component, threading.Lock]] = WeakKeyDictionary()
 
 
 def subscriptions_of(reporters: Sequence[Component], uses: Sequence[DeliveryUse]) -> list[ReporterSubscription]:
@@ -86,7 +85,7 @@ def subscriptions_of(reporters: Sequence[Component], uses: Sequence[DeliveryUse]
             identity=f"{_recorded_distribution(one)}/{one.ref.name}",
             required=use.required,
             live_only=getattr(one.instance, "LIVE_ONLY", False) is True,
-            turn=_turns.setdefault(one, threading.Lock()),
+            in_use=_locks.setdefault(one, threading.Lock()),
             **_methods(hooks, one, "report_event"),
         )
         for one, name, use in zip(reporters, names, uses, strict=True)

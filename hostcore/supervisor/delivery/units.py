@@ -24,8 +24,8 @@ SAMPLES: Final = "samples"
 _VERSION_LENGTH: Final = 12
 
 
-class Turn(IntEnum):
-    """When a unit is uploaded, beside the order in which units come up."""
+class Priority(IntEnum):
+    """Priority of a unit over the order in which units come up."""
 
     #: Before anything else: that the attempt has begun.
     FIRST = 0
@@ -64,7 +64,7 @@ class Unit:
     seal: UnitFile | None = None
     step: int | None = None
     final: bool = False
-    turn: Turn = Turn.USUAL
+    priority: Priority = Priority.USUAL
     #: Whether its content may grow on. A commit record that comes up later waits for it.
     is_log: bool = False
     #: Folder of its copy in the spool; None if its files lie in their own places.
@@ -209,7 +209,9 @@ def sample_unit(place: ArtifactFolder, relative: str) -> Unit:
     )
 
 
-def document_unit(path: Path, relative_path: str, *, kind: str, turn: Turn = Turn.USUAL, is_log: bool = False) -> Unit:
+def document_unit(
+    path: Path, relative_path: str, *, kind: str, priority: Priority = Priority.USUAL, is_log: bool = False
+) -> Unit:
     """A document where it lies, hashed.
 
     :raises OSError: When it cannot be read.
@@ -221,7 +223,7 @@ def document_unit(path: Path, relative_path: str, *, kind: str, turn: Turn = Tur
         name=relative_path,
         version="",
         files=(file,),
-        turn=turn,
+        priority=priority,
         is_log=is_log,
         saved_ns=status.st_mtime_ns,
     ).hashed()
@@ -314,10 +316,10 @@ class Inventory:
 
     def beginning(self, attempt: int) -> Iterator[Unit]:
         """That an attempt has begun, and with what job."""
-        yield from self._documents(self.directory.attempts, f"{attempt}.json", kind="config", turn=Turn.FIRST)
+        yield from self._documents(self.directory.attempts, f"{attempt}.json", kind="config", priority=Priority.FIRST)
         # The record last: who finds it in a mirror has found the run.
         for path in (self.directory.lock, self.directory.record):
-            yield from self._documents(path.parent, path.name, kind="config", turn=Turn.FIRST)
+            yield from self._documents(path.parent, path.name, kind="config", priority=Priority.FIRST)
 
     def growing_logs(self) -> Iterator[Unit]:
         """What happened so far: the event log, and what the ranks printed."""
@@ -350,13 +352,17 @@ class Inventory:
             yield from self._documents(self.directory.record.parent, pattern, kind="config")
         yield from self.plots()
         yield from self._documents(self.directory.logs, "*", kind="log")
-        yield from self._documents(self.directory.path, self.directory.result.name, kind="result", turn=Turn.LAST)
+        yield from self._documents(
+            self.directory.path, self.directory.result.name, kind="result", priority=Priority.LAST
+        )
 
-    def _documents(self, folder: Path, pattern: str, *, kind: str, turn: Turn = Turn.USUAL) -> Iterator[Unit]:
+    def _documents(
+        self, folder: Path, pattern: str, *, kind: str, priority: Priority = Priority.USUAL
+    ) -> Iterator[Unit]:
         for path in self._paths(folder, pattern):
             relative = path.relative_to(self.directory.path).as_posix()
             try:
-                yield document_unit(path, relative, kind=kind, turn=turn, is_log=kind == "log")
+                yield document_unit(path, relative, kind=kind, priority=priority, is_log=kind == "log")
             except FileNotFoundError:
                 continue
             except OSError as error:

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 from hostcore.checkpoints.leftovers import settle
 from hostcore.checkpoints.prune import remove_retired
 from hostcore.plugins.errors import one_line
+from hostcore.supervisor.delivery.artifacts_source import ArtifactSource, UploadLimits
 from hostcore.supervisor.delivery.ledger import Ledger
 from hostcore.supervisor.delivery.spool import Spool
+from hostcore.supervisor.delivery.subscriber import Subscriber
 from hostcore.supervisor.delivery.units import Inventory, Unit, Vanished
-from hostcore.supervisor.delivery.upload_workers import UploadLimits, UploadWorkers
 from hostcore_hookspecs import events
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ class UploadScheduler:
 
     def __init__(
         self,
-        uploaders: Sequence[UploadWorkers],
+        uploaders: Sequence[Subscriber[ArtifactSource]],
         inventory: Inventory,
         spool: Spool,
         *,
@@ -128,7 +129,7 @@ class UploadScheduler:
         self._hand_out(unit)
 
     def _lacking(self, unit: Unit) -> bool:
-        return any(uploader.lacks(unit) for uploader in self._uploaders)
+        return any(uploader.source.lacks(unit) for uploader in self._uploaders)
 
     def _copied(self, unit: Unit) -> Unit:
         """Return a document as a copy; where there is no room for one, as it is."""
@@ -144,7 +145,7 @@ class UploadScheduler:
         older = self._units.pop(unit.name, None)
         if older is not None:  # a step that was written again, a log that has grown
             for uploader in self._uploaders:
-                uploader.remove(older)
+                uploader.source.remove(older)
             self._spool.drop(older)
         if unit.kind == "checkpoint":
             self._newest_saved = max(self._newest_saved, _saved(unit))
@@ -152,7 +153,7 @@ class UploadScheduler:
                 self._copy_logs()
         self._units[unit.name] = unit
         for uploader in self._uploaders:
-            uploader.add(unit)
+            uploader.source.add(unit)
 
     def _copy_logs(self) -> None:
         """Have the logs as they are now uploaded before the checkpoint that comes next, unless that was done lately."""
@@ -185,7 +186,7 @@ class UploadScheduler:
         """
         if self._units.get(unit.name) is not unit:
             return
-        if any(uploader.has(unit) for uploader in self._uploaders):
+        if any(uploader.source.has(unit) for uploader in self._uploaders):
             return
         lacked = self._is_owed(unit)
         if lacked and unit.kind != "document":
@@ -197,7 +198,7 @@ class UploadScheduler:
 
     def _is_owed(self, unit: Unit) -> bool:
         known = self._units.get(unit.name)
-        if known is not None and any(uploader.has(known) for uploader in self._uploaders):
+        if known is not None and any(uploader.source.has(known) for uploader in self._uploaders):
             return True
         if self._ledger is None:  # it cannot be written: nothing is uploaded in this attempt
             return True
@@ -206,7 +207,7 @@ class UploadScheduler:
     def look(self) -> None:
         """Look at calls that hang, at the event log and at checkpoints that need not wait any more."""
         for uploader in self._uploaders:
-            uploader.look()
+            uploader.poll()
         self._copy_event_log()
         waiting = [unit for unit in self._units.values() if unit.kind == "checkpoint"]
         for unit in waiting if self._spool_seconds else ():
@@ -251,14 +252,16 @@ class UploadScheduler:
 
     def _is_under_way(self, unit: Unit) -> bool:
         known = self._units.get(unit.name)
-        return known is not None and any(uploader.is_transferring(known) for uploader in self._uploaders)
+        return known is not None and any(
+            uploader.source.has_begun(known) and not uploader.outage_seconds for uploader in self._uploaders
+        )
 
     def _give_up(self, unit: Unit, why: str) -> None:
         self._given_up.add(unit.key)
         known = self._units.pop(unit.name, unit)
         for uploader in self._uploaders:
-            if self._ledger is None or uploader.lacks(known):
-                uploader.remove(known, f"given up: {why}")
+            if self._ledger is None or uploader.source.lacks(known):
+                uploader.source.remove(known, f"given up: {why}")
 
     def drop_copies(self) -> None:
         """Remove the copies of documents."""

@@ -19,14 +19,15 @@ from pathlib import Path
 from queue import Empty, Queue, SimpleQueue
 
 from hostcore.runs.directory import RunDirectory
+from hostcore.supervisor.delivery.artifacts_source import ArtifactSource, UploadLimits
+from hostcore.supervisor.delivery.backlog import Pending
 from hostcore.supervisor.delivery.calls import lower_priority
 from hostcore.supervisor.delivery.ledger import Ledger, LedgerBusy
 from hostcore.supervisor.delivery.spool import Spool
+from hostcore.supervisor.delivery.subscriber import Subscriber
 from hostcore.supervisor.delivery.subscription import Destination
 from hostcore.supervisor.delivery.units import Inventory, Unit
-from hostcore.supervisor.delivery.upload_queue import Pending
 from hostcore.supervisor.delivery.upload_scheduler import UploadScheduler
-from hostcore.supervisor.delivery.upload_workers import UploadLimits, UploadWorkers
 from hostcore_hookspecs import events
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.events import Event
@@ -89,7 +90,13 @@ class Uploads:
         #: What the scheduler's thread is to do, in this order.
         self._todo: Queue[Callable[[], None]] = Queue()
         self._uploaders = [
-            UploadWorkers(one, tell=self._news.put, when_done=self._note_done, limits=self._limits, clock=clock)
+            Subscriber(
+                one,
+                ArtifactSource(one, emit=self._news.put, when_done=self._note_done),
+                limits=self._limits,
+                emit=self._news.put,
+                clock=clock,
+            )
             for one in destinations
         ]
         self._scheduler = UploadScheduler(
@@ -146,7 +153,8 @@ class Uploads:
 
     def pending(self) -> Pending:
         """What is left, and what was done."""
-        return Pending(by_uploader={uploader.destination.name: uploader.backlog for uploader in self._uploaders})
+        backlogs = {one.subscription.name: one.source.backlog(one.outage_seconds) for one in self._uploaders}
+        return Pending(by_uploader=backlogs)
 
     def finish(self, *, final: bool) -> None:
         """The attempt has ended: no more checkpoints and samples will come.
@@ -182,14 +190,19 @@ class Uploads:
 
     def is_stuck(self) -> bool:
         """Whether nothing gets done: the scheduler is idle, and each uploader that has work left is in an outage."""
-        return not self._is_at_work and all(uploader.is_stuck for uploader in self._uploaders)
+        return not self._is_at_work and all(map(self._gets_nothing_through, self._uploaders))
+
+    def _gets_nothing_through(self, uploader: Subscriber[ArtifactSource]) -> bool:
+        if uploader.source.is_empty and not uploader.busy:
+            return True
+        return uploader.outage_seconds > 0 or uploader.calls_longer_than(self._limits.open_seconds, method="open")
 
     def missing(self) -> list[str]:
         """The labels of required uploaders that have not copied everything."""
         is_known = self._has_begun and not self._todo.unfinished_tasks
-        required = [uploader for uploader in self._uploaders if uploader.destination.required]
+        required = [uploader for uploader in self._uploaders if uploader.subscription.required]
         is_whole = is_known and not self._scheduler.unreadable
-        return [uploader.destination.label for uploader in required if not (is_whole and uploader.is_complete)]
+        return [one.subscription.label for one in required if not (is_whole and one.source.is_complete)]
 
     def abandon(self) -> None:
         """Stop. What is left stays in the run directory, for the next attempt or ``hostcore upload``."""
@@ -215,7 +228,8 @@ class Uploads:
                 self._guarded(self._scheduler.remove_retired, gets_on=False)
             return
         for uploader in self._uploaders:
-            uploader.start(ledger, self._context)
+            uploader.source.hold(ledger)
+            uploader.start(self._context)
         self._guarded(partial(self._scheduler.begin, ledger, self._attempt))
         self._has_begun = True
         looked = self._clock()
@@ -260,7 +274,7 @@ class Uploads:
                 self._abandoned.wait(self._limits.lock_seconds)
             except (OSError, HostcoreError) as error:
                 for uploader in self._uploaders:
-                    uploader.refuse_all(f"the ledger of uploads cannot be written: {error}")
+                    uploader.source.refuse(f"the ledger of uploads cannot be written: {error}")
                 self._is_over = True
                 return None
             else:

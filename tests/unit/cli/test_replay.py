@@ -17,7 +17,7 @@ from hostcore.events.merger import Entry, EventLog
 from hostcore.runs.directory import RunDirectory
 from hostcore.supervisor.delivery import redelivery
 from hostcore.supervisor.delivery.calls import QuickRetries
-from hostcore.supervisor.delivery.reporter_worker import ReporterTimeouts
+from hostcore.supervisor.delivery.events_source import EventLimits
 from hostcore_hookspecs.events import EpochStarted, RunSucceeded
 
 SOURCE = """
@@ -195,8 +195,8 @@ def test_a_reporter_that_fails_for_too_long_fails_the_command(ended: RunDirector
     plugin.DOWN.append(2)
     told: list[str] = []
     chosen = redelivery.choose_reporter(ended, "loud")
-    timeouts = ReporterTimeouts(quick=QuickRetries(retries=0))
-    replay = redelivery.Replay(ended, chosen, pending=False, tell=told.append, timeouts=timeouts, give_up_seconds=0.0)
+    limits = EventLimits(quick=QuickRetries(retries=0))
+    replay = redelivery.Replay(ended, chosen, pending=False, tell=told.append, limits=limits, give_up_seconds=0.0)
     outcome = replay.run(lambda _: None)
     assert (outcome.told, outcome.events, outcome.problem) == (1, 6, "OSError: no route")
     assert told == ["loud (loud 2.1): OSError: no route; it is tried again"]
@@ -216,8 +216,8 @@ def test_a_replay_that_fails_takes_no_cursor_back(
     replay("a", "--reporter", "loud")
     chosen = redelivery.choose_reporter(ended, "loud")
     plugin.DOWN.append(2)
-    timeouts = ReporterTimeouts(quick=QuickRetries(retries=0))
-    once_more = redelivery.Replay(ended, chosen, pending=False, tell=print, timeouts=timeouts, give_up_seconds=0.0)
+    limits = EventLimits(quick=QuickRetries(retries=0))
+    once_more = redelivery.Replay(ended, chosen, pending=False, tell=print, limits=limits, give_up_seconds=0.0)
     assert once_more.run(lambda _: None).told == 1
     assert cursor(ended) == 6
 

@@ -10,8 +10,8 @@ import pytest
 
 from hostcore.supervisor.attempt import serving
 from hostcore.supervisor.attempt.serving import SHORT_TIMEOUTS, Serving, Timeouts, fails_for
+from hostcore.supervisor.delivery.backlog import Backlog, Pending
 from hostcore.supervisor.delivery.reporters import Undelivered
-from hostcore.supervisor.delivery.upload_queue import Backlog, Pending
 from hostcore.supervisor.opening import open_run
 from hostcore_hookspecs import events
 from hostcore_hookspecs.errors import RunError

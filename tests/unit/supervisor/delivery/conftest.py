@@ -9,7 +9,7 @@ import pytest
 
 from hostcore.events.merger import EventLog
 from hostcore.runs.directory import RunDirectory
-from hostcore.supervisor.delivery.upload_workers import UploadLimits
+from hostcore.supervisor.delivery.artifacts_source import UploadLimits
 from hostcore.supervisor.delivery.uploads import Uploads
 from hostcore_hookspecs.job import Job
 

@@ -11,14 +11,14 @@ import attrs
 from hostcore.events.merger import Entry, EventLog
 from hostcore.runs.directory import RunDirectory
 from hostcore.supervisor.delivery.calls import Intervals, QuickRetries
-from hostcore.supervisor.delivery.reporter_worker import ReporterTimeouts
+from hostcore.supervisor.delivery.events_source import EventLimits
 from hostcore.supervisor.delivery.reporters import Reporters
 from hostcore.supervisor.delivery.subscription import ReporterSubscription
 from hostcore_hookspecs import Event, Job, ReporterContext
 from hostcore_hookspecs.events import EpochStarted, Payload
 
 #: An outage is told at the first failure, and probed often.
-IMPATIENT = ReporterTimeouts(
+IMPATIENT = EventLimits(
     quick=QuickRetries(retries=0),
     intervals=Intervals(first_seconds=0.01, most_seconds=0.02, steady_seconds=0.0),
 )
@@ -92,9 +92,9 @@ class Desk:
             for one in self.started:
                 one.announce(lines)
 
-    def deliver(self, *ears: Ear, timeouts: ReporterTimeouts = IMPATIENT, **keys: Any) -> Reporters:
+    def deliver(self, *ears: Ear, limits: EventLimits = IMPATIENT, **keys: Any) -> Reporters:
         """Begin an attempt."""
-        deliveries = Reporters([ear.subscription for ear in ears], self.directory, timeouts=timeouts, **keys)
+        deliveries = Reporters([ear.subscription for ear in ears], self.directory, limits=limits, **keys)
         context = ReporterContext(
             run_id=self.log.run_id,
             attempt=self.log.attempt,

@@ -66,7 +66,7 @@ def test_a_log_that_was_cut_off_is_told_from_the_first_event(desk: Desk) -> None
 
 
 def test_a_cursor_that_cannot_be_written_is_told_once_and_delays_nothing(desk: Desk) -> None:
-    deliveries = desk.deliver(Ear(), timeouts=attrs.evolve(IMPATIENT, save_seconds=3600.0))
+    deliveries = desk.deliver(Ear(), limits=attrs.evolve(IMPATIENT, save_seconds=3600.0))
     desk.write()
     eventually(lambda: deliveries.taken == 1)  # it has read its cursor
     desk.directory.cursors.rmdir()

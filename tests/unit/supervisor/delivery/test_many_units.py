@@ -6,11 +6,13 @@ from pathlib import Path
 from instruction_count import instructions
 
 from hostcore.runs.directory import RunDirectory
+from hostcore.supervisor.delivery.artifacts_source import ArtifactSource, UploadLimits
+from hostcore.supervisor.delivery.ledger import Ledger
 from hostcore.supervisor.delivery.spool import Spool
+from hostcore.supervisor.delivery.subscription import Destination
 from hostcore.supervisor.delivery.units import Inventory, Unit, UnitFile
-from hostcore.supervisor.delivery.upload_queue import Task, UploadQueue
 from hostcore.supervisor.delivery.upload_scheduler import UploadScheduler
-from hostcore.supervisor.delivery.upload_workers import UploadLimits
+from hostcore_hookspecs.uploader import UploadReceipt
 
 
 def a_unit(number: int) -> Unit:
@@ -39,16 +41,22 @@ def test_to_offer(tmp_path: Path) -> None:
     assert work(400) < 4.5 * work(100)
 
 
-def test_to_take() -> None:
-    def fill_and_empty(queue: UploadQueue, tasks: list[Task]) -> None:
-        for task in tasks:
-            queue.add(task)
-        while (found := queue.next(0.0, busy=set(), probing=False)) is not None:
-            found[0].begin(found[1])
-            queue.remove(found[0])
+def test_to_take(tmp_path: Path) -> None:
+    receipt = UploadReceipt(uri="there", size=1)
+    destination = Destination(label="d", name="d", upload_artifact=lambda _: receipt)
+
+    def fill_and_empty(source: ArtifactSource, units: list[Unit]) -> None:
+        for unit in units:
+            source.add(unit)
+        while (item := source.next(0.0, busy=(), probing=False)) is not None:
+            source.begin(item)
+            source.taken(item, receipt, was_lost=False)
+        assert source.is_complete
 
     def work(count: int) -> int:
-        tasks = [Task(unit=unit, left=list(unit.files), seal=None) for unit in map(a_unit, range(count))]
-        return instructions(lambda: fill_and_empty(UploadQueue(), tasks))
+        source = ArtifactSource(destination, emit=lambda _: None, when_done=lambda _: None)
+        source.hold(Ledger(tmp_path / f"{count}.jsonl", attempt=1))
+        units = [a_unit(number) for number in range(count)]
+        return instructions(lambda: fill_and_empty(source, units))
 
     assert work(400) < 4.5 * work(100)

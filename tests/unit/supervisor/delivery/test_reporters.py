@@ -172,7 +172,7 @@ class TestAFailure:
     def test_that_a_quick_retry_mends_is_not_told(self, desk: Desk) -> None:
         boom = ValueError("no")
         ear = Ear(do=raising(*[boom, None, None] * 4))
-        deliveries = desk.deliver(ear, timeouts=attrs.evolve(IMPATIENT, quick=QuickRetries()))
+        deliveries = desk.deliver(ear, limits=attrs.evolve(IMPATIENT, quick=QuickRetries()))
         desk.write(count=6)
         desk.finish(deliveries)
         assert (ear.heard, desk.news) == ([1, 2, 3, 4, 5, 6], [])
@@ -235,7 +235,7 @@ class TestAFailure:
         clock = Clock()
         slow = attrs.evolve(IMPATIENT, intervals=Intervals(first_seconds=3600, most_seconds=3600))
         ear = Ear(do=raising(OSError("no route")))
-        deliveries = desk.deliver(ear, timeouts=slow, clock=clock)
+        deliveries = desk.deliver(ear, limits=slow, clock=clock)
         desk.write()
         eventually(lambda: desk.hear(deliveries))
         deliveries.hurry()
@@ -252,7 +252,7 @@ class TestAFailure:
                 if len(calls) == 1:
                     raise busy
 
-        deliveries = desk.deliver(Ear(do=do), timeouts=attrs.evolve(IMPATIENT, quick=QuickRetries()), clock=clock)
+        deliveries = desk.deliver(Ear(do=do), limits=attrs.evolve(IMPATIENT, quick=QuickRetries()), clock=clock)
         desk.write()
         eventually(lambda: desk.hear(deliveries))
         deliveries.finish()  # which does not make it try before its time
@@ -347,7 +347,7 @@ class TestDeliveries:
     def test_leave_the_folder_of_a_run_that_was_withdrawn_alone(self, desk: Desk) -> None:
         import shutil
 
-        deliveries = desk.deliver(Ear(), timeouts=attrs.evolve(IMPATIENT, save_seconds=3600.0))
+        deliveries = desk.deliver(Ear(), limits=attrs.evolve(IMPATIENT, save_seconds=3600.0))
         desk.write()
         shutil.rmtree(desk.directory.path)
         desk.finish(deliveries)

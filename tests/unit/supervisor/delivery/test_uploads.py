@@ -12,7 +12,7 @@ from uploading import QUICK, Driven, Folder, Gate, Run, until
 
 from hostcore.checkpoints.find import newest
 from hostcore.supervisor.delivery import units
-from hostcore.supervisor.delivery.upload_workers import UploadLimits
+from hostcore.supervisor.delivery.artifacts_source import UploadLimits
 from hostcore_hookspecs import events
 
 

@@ -17,9 +17,9 @@ from hostcore.checkpoints.names import Claim
 from hostcore.checkpoints.prune import retire
 from hostcore.checkpoints.record import CommitRecord
 from hostcore.runs.directory import RunDirectory
+from hostcore.supervisor.delivery.artifacts_source import UploadLimits
 from hostcore.supervisor.delivery.calls import Intervals, QuickRetries
 from hostcore.supervisor.delivery.subscription import Destination
-from hostcore.supervisor.delivery.upload_workers import UploadLimits
 from hostcore.supervisor.delivery.uploads import Uploads
 from hostcore_hookspecs import events
 from hostcore_hookspecs.events import Event
