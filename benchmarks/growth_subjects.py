@@ -259,9 +259,10 @@ def uploaded(folder: Path, checkpoints: int) -> None:
     """All of them are taken up and copied, by the real uploader of folders."""
     from hostcore.runs.directory import RunDirectory
     from hostcore.supervisor.delivery.subscription import Destination
+    from hostcore.supervisor.delivery.units import Inventory
     from hostcore.supervisor.delivery.uploads import Uploads
     from hostcore_builtin_plugins.uploaders.fsspec import FsspecUploader
-    from hostcore_hookspecs.job import Job
+    from hostcore_hookspecs.uploader import UploadContext
 
     directory = RunDirectory(folder / "runs" / "growth")
     directory.logs.mkdir(exist_ok=True)
@@ -273,13 +274,10 @@ def uploaded(folder: Path, checkpoints: int) -> None:
     )
     uploads = Uploads(
         [destination],
-        directory,
-        attempt=1,
-        job=Job(),
-        base_uri=None,
-        prefix="growth",
-        spool_bytes=0,
-        spool_seconds=0.0,
+        Inventory.of(directory),
+        UploadContext(
+            run_id="growth", run_dir=str(directory.path), base_uri=None, prefix="growth", is_canceled=lambda: False
+        ),
     )
     uploads.start()
     while not uploads.is_drained():

@@ -26,9 +26,10 @@ from hostcore.runs.find import find_run
 from hostcore.runs.launch import awaited_launch
 from hostcore.runs.result import RunResult
 from hostcore.supervisor.attempt.restarting import Start, run_attempts
-from hostcore.supervisor.attempt.serving import never_told
 from hostcore.supervisor.attempt.supervise import supervise
 from hostcore.supervisor.authorizing import authorize_here
+from hostcore.supervisor.delivery.delivery import left_before
+from hostcore.supervisor.delivery.subscription import subscriptions_of
 from hostcore.supervisor.device_leases import hold_devices
 from hostcore.supervisor.engine import Engine
 from hostcore.supervisor.engine_ranks import OtherRanks, installed_engine_ranks
@@ -112,7 +113,11 @@ class _RunHere(FolderRun, StartedRun):
         self._request = request
         self._ranks = ranks
         self.place = str(plan.directory.path)
-        self.finished = attrs.evolve(opened, left=never_told(plan)) if isinstance(opened, RunResult) else None
+        self.finished = self._finished(opened) if isinstance(opened, RunResult) else None
+
+    def _finished(self, result: RunResult) -> RunResult:
+        reporters = subscriptions_of(self._plan.reporters, self._plan.spec.reporters)
+        return attrs.evolve(result, left=left_before(reporters, self._plan.directory))
 
     def submission(self) -> Mapping[str, Any]:
         """Never printed: a detached run has a supervisor of its own."""

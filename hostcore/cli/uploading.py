@@ -146,7 +146,7 @@ def _progress(*, in_lines: bool) -> Iterator[Callable[[Uploads, Pending], object
 
 def _lines(uploads: Uploads) -> list[str]:
     lines = []
-    for one in uploads.news():
+    for one in uploads.drain_events():
         if isinstance(one, events.ArtifactUploaded):
             lines.append(f"uploaded  {one.path}  {one.uri}")
         elif isinstance(one, events.UploadFailed):

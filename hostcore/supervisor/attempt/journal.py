@@ -24,7 +24,7 @@ from hostcore_hookspecs.reporter import ReporterContext
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from hostcore.supervisor.attempt.serving import Serving
+    from hostcore.supervisor.delivery.delivery import Delivery
     from hostcore_hookspecs.events import Event
 
 
@@ -47,7 +47,7 @@ class Journal:
     """Writes ``events.jsonl``, and knows what was written: where the run stands, and how the ranks say it ended.
 
     :param listeners: Told of every event while it is written. One that raises gets nothing more; the others go on.
-    :param readers: Those who read the log while it grows, each at its own pace.
+    :param delivery: To the reporters and uploaders, which read the log while it grows, each at its own pace.
     :param ranks: How many there are.
     :param may_write: Called before every write; raises when the log is another attempt's.
     """
@@ -58,7 +58,7 @@ class Journal:
         job: Job,
         listeners: Sequence[Listener] = (),
         *,
-        readers: "Serving | None" = None,
+        delivery: "Delivery | None" = None,
         ranks: int = 1,
         may_write: Callable[[], object] = lambda: None,
     ) -> None:
@@ -67,7 +67,7 @@ class Journal:
         #: As those who read the log see it.
         self.job = job
         self._listeners = list(listeners)
-        self._readers = readers
+        self._delivery = delivery
         self._log: EventLog | None = None
         self._tails = [
             RankTail(opening.directory.rank_events(opening.attempt, rank), rank=rank, attempt=opening.attempt)
@@ -137,8 +137,8 @@ class Journal:
             run_dir=str(self._opening.directory.path),
             last_seq=log.last_seq,
         )
-        if self._readers is not None:
-            self._readers.start(context)  # before anything is written: some are told of this attempt alone
+        if self._delivery is not None:
+            self._delivery.start(context)  # before anything is written: some are told of this attempt alone
         self._merge_earlier(log)
         self._report_differences()
 
@@ -188,8 +188,8 @@ class Journal:
         # Where a checkpoint is, the log must have the beginning of its attempt, also after a power failure.
         if any(isinstance(entry.payload, events.CheckpointSaved | events.RunSubmitted) for entry in entries):
             self._log.sync()
-        if self._readers is not None:
-            self._readers.hear(lines)
+        if self._delivery is not None:
+            self._delivery.on_events(lines)
         if self._listeners:
             for line in lines:
                 assert line.event is not None
@@ -226,8 +226,8 @@ class Journal:
 
     def note_news(self) -> None:
         """Write down what became of reporters and uploads."""
-        if self._log is not None and self._readers is not None:
-            for payload in self._readers.news():
+        if self._log is not None and self._delivery is not None:
+            for payload in self._delivery.drain_events():
                 self.note(payload)
 
     def hear_end(self, rank: int, line: bytes, offset: int) -> None:

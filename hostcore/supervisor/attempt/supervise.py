@@ -7,7 +7,7 @@
     until all have ended:   renew the lease;  merge their events ▸ events.jsonl;  pass on requests to stop
     the plot;  what must be delivered;  the terminal event, result.json;  what else can be delivered
 
-Reporters and uploaders read the log in threads of their own: :mod:`hostcore.supervisor.attempt.serving`.
+Reporters and uploaders read the log in threads of their own: :mod:`hostcore.supervisor.delivery.delivery`.
 
 When a rank fails or dies, the others cannot go on: they have a moment to say what they see of it, and are killed.
 """
@@ -34,13 +34,17 @@ from hostcore.runs.record import RunRecord
 from hostcore.runs.result import INEXACT_RESUME, UNREPAIRABLE, Left, RunResult
 from hostcore.runs.used import changed_plugins, recorded_use
 from hostcore.supervisor.attempt.documents import result_of, write_contracts, write_record
-from hostcore.supervisor.attempt.ending import End
+from hostcore.supervisor.attempt.ending import End, failing_for
 from hostcore.supervisor.attempt.journal import Journal, Listener
 from hostcore.supervisor.attempt.lease_guard import LeaseGuard, RunDirectoryGone, RunTakenOver
 from hostcore.supervisor.attempt.outcome import Outcome
 from hostcore.supervisor.attempt.restarting import Restart
-from hostcore.supervisor.attempt.serving import SHORT_TIMEOUTS, Serving, Timeouts, fails_for
 from hostcore.supervisor.attempt.stopping import LEAVE_SECONDS, Limits, Stopping
+from hostcore.supervisor.delivery.artifacts_source import UploadLimits
+from hostcore.supervisor.delivery.delivery import SHORT_WAIT, Delivery, WaitLimits
+from hostcore.supervisor.delivery.subscription import destinations_of, subscriptions_of, upload_context
+from hostcore.supervisor.delivery.units import Inventory
+from hostcore.supervisor.delivery.uploads import Uploads
 from hostcore.supervisor.devices import shared_device
 from hostcore.supervisor.interrupts import Interrupts
 from hostcore.supervisor.opening import Opening, RunConflict, require_same_data
@@ -55,6 +59,8 @@ from hostcore_hookspecs.kinds import FUNCTIONS_GROUP
 
 #: How long the other ranks may take to say theirs, once one has failed.
 SETTLE_SECONDS: Final = 2.0
+#: Of the time that is left to a run that was asked to end, the part of the end itself and its events to the reporters.
+_RESERVE_SECONDS: Final = 5.0
 
 
 def supervise(
@@ -97,7 +103,7 @@ def supervise(
         raise
     finally:
         attempt.workers.close()  # what is left of them: processes that they started, or all after an error here
-        attempt.serving.abandon()
+        attempt.delivery.abandon()
 
 
 class _Supervision:
@@ -134,12 +140,20 @@ class _Supervision:
             read_cancel=lambda: read_cancel(opening.directory, opening.attempt),
             clock=clock,
         )
-        self.serving = Serving(plan, opening, leave_by=self._stopping.leave_by, meanwhile=self._keep_on, clock=clock)
+        self.delivery = Delivery(
+            subscriptions_of(plan.reporters, spec.reporters),
+            _uploads_of(plan, opening, clock),
+            opening.directory,
+            leave_by=self._stopping.leave_by,
+            meanwhile=self._keep_on,
+            reserve_seconds=min(_RESERVE_SECONDS, spec.grace_seconds / 5),
+            clock=clock,
+        )
         self._journal = Journal(
             opening,
             plan.job,
             listeners,
-            readers=self.serving,
+            delivery=self.delivery,
             ranks=spec.ranks,
             may_write=self._lease_guard.check,
         )
@@ -321,28 +335,28 @@ class _Supervision:
         said, rank = self._outcome.end(released=self.released)
         if not self._will_restart(said):
             self._plan.devices.close()  # the workers have ended; what is left to deliver needs no GPU
-        timeouts = SHORT_TIMEOUTS if self._will_restart(said) else Timeouts()
-        payload = fails_for(said, self.serving.settle(timeouts))
+        limits = SHORT_WAIT if self._will_restart(said) else WaitLimits()
+        payload = failing_for(said, self.delivery.settle(limits))
         self._journal.note_news()
         self._journal.end(payload, said_by=rank if payload is said else None)
         result = self._result(payload)
         result.write(self._directory.result)
-        return attrs.evolve(result, left=self._see_off(timeouts))
+        return attrs.evolve(result, left=self._see_off(limits))
 
-    def _see_off(self, timeouts: Timeouts) -> list[Left]:
+    def _see_off(self, limits: WaitLimits) -> list[Left]:
         """The end stands: give those who read it their time. Nothing that goes wrong now changes how the run has ended.
 
         :return: What they have left.
         """
         left = [Left(message=f"{one.reporter} failed at the end: {one.message}") for one in self._journal.failures]
         try:
-            self.serving.finish(timeouts)
+            self.delivery.finish(limits)
             self._lease_guard.release()
         except RunTakenOver:
             raise
         except (OSError, HostcoreError) as error:
             left.append(Left(message=f"the run has ended, and then the run directory could not be used: {error}"))
-        return [*left, *self.serving.left]
+        return [*left, *self.delivery.left]
 
     def _will_restart(self, payload: End) -> bool:
         """Whether another attempt follows, which goes on with what is not delivered."""
@@ -363,8 +377,8 @@ class _Supervision:
         with suppress(OSError, RunDirectoryGone):
             if self._journal.is_open:
                 self._journal.end(payload)
-                self.serving.finish(SHORT_TIMEOUTS)
-        return attrs.evolve(result, left=self.serving.left)
+                self.delivery.finish(SHORT_WAIT)
+        return attrs.evolve(result, left=self.delivery.left)
 
     def explained(self, error: OSError | HostcoreError) -> HostcoreError:
         """What an error says about the run directory. To be asked before anything of it is withdrawn."""
@@ -393,3 +407,14 @@ class _Supervision:
                 draw(self._directory.events, self._directory.loss_plot, title=self._directory.run_id)
         except Exception as error:  # noqa: BLE001 - a picture must not cost the run its end
             self._journal.note(events.Warning(code="plot.failed", message=f"no loss curve was drawn: {error!r}"))
+
+
+def _uploads_of(plan: RunPlan, opening: Opening, clock: Callable[[], float]) -> Uploads:
+    spec, directory = plan.spec, opening.directory
+    return Uploads(
+        destinations_of(plan.uploaders, spec.uploaders, base_uri=spec.checkpoint_base_uri),
+        Inventory.of(directory, checkpoints=plan.checkpoints_dir, samples=plan.samples_dir),
+        upload_context(spec, directory, opening.attempt, base_uri=spec.checkpoint_base_uri),
+        limits=UploadLimits(spool_bytes=spec.spool_bytes, spool_seconds=spec.spool_seconds),
+        clock=clock,
+    )

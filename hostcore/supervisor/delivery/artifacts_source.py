@@ -10,6 +10,7 @@
 Unlike events, files have no order among themselves, but for the seal of a unit, which is its commit record.
 """
 
+import time
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from typing import Final
@@ -19,7 +20,7 @@ import attrs
 from hostcore.plugins.errors import one_line
 from hostcore.supervisor.delivery.backlog import Backlog, Copied
 from hostcore.supervisor.delivery.ledger import Ledger
-from hostcore.supervisor.delivery.subscriber import Call, DeliveryLimits, Emit, Hang, Item, Source
+from hostcore.supervisor.delivery.source import Call, DeliveryLimits, Emit, Hang, Item, Source
 from hostcore.supervisor.delivery.subscription import Destination
 from hostcore.supervisor.delivery.units import Priority, Unit, UnitFile, is_unchanged
 from hostcore_hookspecs import events
@@ -40,6 +41,10 @@ class UploadLimits(DeliveryLimits):
     open_seconds: float = 20.0
     at_once: int = 4
     lost: int = 4
+    #: Bytes of retired checkpoints that may wait; 0: no limit.
+    spool_bytes: int = 0
+    #: The time that a checkpoint may wait, unless it is the newest; 0: no limit.
+    spool_seconds: float = 0.0
     #: The least time between two snapshots of the logs that grow; more if they are long.
     log_seconds: float = 300.0
     #: The event log alone is copied so often while it grows, less often if it is long: it is copied as a whole.
@@ -49,9 +54,6 @@ class UploadLimits(DeliveryLimits):
     tick_seconds: float = 1.0
     #: Between two tries to get a ledger that another process holds.
     lock_seconds: float = 1.0
-
-    def hang_of(self, size: int) -> float:
-        return self.hang_seconds + size / self.bytes_per_second
 
     def live_of(self, size: int) -> float:
         """Return the least time between two copies of the event log, or of all logs, in seconds.
@@ -80,7 +82,6 @@ class _FileItem(Item):
 
     task: "_Task"
     file: UnitFile
-    is_busy: bool = False
 
     @property
     def path(self) -> str:
@@ -132,10 +133,17 @@ class ArtifactSource(Source[_FileItem]):
     :param when_done: Called when a unit has arrived, or was given up.
     """
 
-    def __init__(self, destination: Destination, *, emit: Emit, when_done: Callable[[Unit], object]) -> None:
-        super().__init__()
+    def __init__(
+        self,
+        destination: Destination,
+        *,
+        when_done: Callable[[Unit], object],
+        limits: UploadLimits,
+        emit: Emit,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__(destination, limits=limits, emit=emit, clock=clock)
         self.destination = destination
-        self._emit = emit
         self._when_done = when_done
         self._held: Ledger | None = None
         self._queue: dict[Priority, dict[Unit, _Task]] = {priority: {} for priority in Priority}
@@ -282,21 +290,17 @@ class ArtifactSource(Source[_FileItem]):
             first_is_missing = first_is_missing or (priority is Priority.FIRST and hopeful)
             log_is_missing = log_is_missing or (task.unit.is_log and hopeful)
 
-    def begin(self, item: _FileItem) -> None:
-        item.is_busy = True
-
     def wants(self, item: _FileItem) -> bool:
-        return self._queue[item.task.unit.priority].get(item.task.unit) is item.task
-
-    def taken(self, item: _FileItem, result: UploadReceipt, *, was_lost: bool) -> None:
         task = item.task
-        if was_lost and (item.is_busy or item not in task.items):
-            return  # another call was made for it meanwhile
+        return self._queue[task.unit.priority].get(task.unit) is task and item in task.items
+
+    def taken(self, item: _FileItem, result: UploadReceipt) -> None:
+        task = item.task
         task.arrive(item, result)
         self._files += 1
         self._bytes += item.file.size
         self._existed += result.existed
-        if not task.items and self.wants(item):
+        if not task.items and self.has(task.unit):
             self._complete(task)
 
     def _complete(self, task: _Task) -> None:
@@ -304,11 +308,11 @@ class ArtifactSource(Source[_FileItem]):
         del self._queue[unit.priority][unit]
         self._copied.append(Copied(path=unit.name, uri=task.uri, files=task.copied_files, bytes=task.copied_bytes))
         if not unit.is_log:
-            self._emit(events.ArtifactUploaded(path=unit.name, uri=task.uri, uploader=self.destination.label))
+            self.emit(events.ArtifactUploaded(path=unit.name, uri=task.uri, uploader=self.destination.label))
         self._when_done(unit)
 
     def put_back(self, item: _FileItem, *, until: float) -> None:
-        item.is_busy, item.not_before = False, until
+        item.not_before = until
         if item is not item.task.seal:
             item.task.left.remove(item)
             item.task.left.append(item)
@@ -326,12 +330,12 @@ class ArtifactSource(Source[_FileItem]):
 
     def _abandon_unit(self, name: str, why: str) -> None:
         self._given_up[name] = why
-        self._emit(self._failed(name, why, will_retry=False))
+        self.emit(self._failed(name, why, will_retry=False))
 
     def refuse(self, problem: str) -> None:
         with self.changed:
             self.refused = problem
-            self._emit(self._failed("", f"{problem}; nothing is uploaded in this attempt", will_retry=False))
+            self.emit(self._failed("", f"{problem}; nothing is uploaded in this attempt", will_retry=False))
             tasks = list(self._tasks())
             for queue in self._queue.values():
                 queue.clear()
@@ -361,8 +365,8 @@ class ArtifactSource(Source[_FileItem]):
         message = f"{self.destination.label} works again; files to catch up with: {left}"
         return events.Warning(code="uploader.recovered", message=message)
 
-    def close_failed(self, problem: str, *, in_outage: bool) -> None:  # noqa: ARG002
-        self._emit(events.Warning(code="uploader.close", message=problem))
+    def close_failure(self, problem: str) -> events.Payload:
+        return events.Warning(code="uploader.close", message=problem)
 
     # -- in the threads of the subscriber ------------------------------------------------------------------------------
 
@@ -383,7 +387,7 @@ class ArtifactSource(Source[_FileItem]):
                 self._ledger.sync()
         except OSError as error:
             message = f"what was uploaded could not be written down: {error}"
-            self._emit(events.Warning(code="uploads.ledger", message=message))
+            self.emit(events.Warning(code="uploads.ledger", message=message))
         return receipt
 
 

@@ -4,7 +4,7 @@
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any
 
@@ -12,8 +12,11 @@ import attrs
 
 from hostcore.events.merger import LogLine
 from hostcore.plugins.errors import one_line
+from hostcore.runs.directory import RunDirectory
+from hostcore.runs.result import Left
 from hostcore.supervisor.delivery.cursor import Cursor, CursorFile, LogView
-from hostcore.supervisor.delivery.subscriber import Call, DeliveryLimits, Emit, Hang, Item, Source
+from hostcore.supervisor.delivery.source import Call, DeliveryLimits, Emit, Hang, Item, Source
+from hostcore.supervisor.delivery.subscriber import Subscriber
 from hostcore.supervisor.delivery.subscription import ReporterSubscription
 from hostcore_hookspecs import events
 from hostcore_hookspecs.errors import HostcoreError
@@ -50,7 +53,7 @@ class EventSource(Source[Item]):
         emit: Emit,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__()
+        super().__init__(subscription, limits=limits, emit=emit, clock=clock)
         #: Behind the last event that was taken.
         self.cursor = begin or Cursor()
         #: Events that were taken.
@@ -59,13 +62,12 @@ class EventSource(Source[Item]):
         self.problem: str | None = None
         #: The exception behind it.
         self.error: BaseException | None = None
-        self._subscription = subscription
+        self._reporter = subscription
         self._log = log
         self._file = file
         self._last_seq = last_seq
-        self._limits = limits
-        self._emit = emit
-        self._clock = clock
+        self._save_seconds = limits.save_seconds
+        self._gather_seconds = limits.gather_seconds
         self._begun = begin is not None
         self._lines: deque[LogLine] = deque()
         #: True if the log may hold lines behind those that were read.
@@ -82,7 +84,7 @@ class EventSource(Source[Item]):
         return attrs.evolve(context, warn=self._warn)
 
     def _warn(self, message: str) -> None:
-        self._emit(events.Warning(code="reporter.value", message=f"{self._subscription.label}: {message}"))
+        self.emit(events.Warning(code="reporter.value", message=f"{self._reporter.label}: {message}"))
 
     def grow(self) -> None:
         """Note that the log has grown."""
@@ -94,7 +96,7 @@ class EventSource(Source[Item]):
 
     def save(self) -> None:
         """Write the cursor, once it was read. A failure is emitted once."""
-        self._saved_at = self._clock()
+        self._saved_at = self.clock()
         if self._file is None or not self._begun:
             return
         cursor = self.cursor
@@ -104,10 +106,8 @@ class EventSource(Source[Item]):
             with self.changed:  # the thread and the supervisor's loop both write it
                 was_reported, self._cannot_save = self._cannot_save, True
             if not was_reported:
-                problem = (
-                    f"the cursor of {self._subscription.label} cannot be written, so that events may be told again"
-                )
-                self._emit(events.Warning(code="reporter.cursor", message=f"{problem}: {error}"))
+                problem = f"the cursor of {self._reporter.label} cannot be written, so that events may be told again"
+                self.emit(events.Warning(code="reporter.cursor", message=f"{problem}: {error}"))
         self._saved = cursor
 
     # -- for the subscriber --------------------------------------------------------------------------------------------
@@ -116,6 +116,18 @@ class EventSource(Source[Item]):
     def is_empty(self) -> bool:
         waits = self._current is not None or self._lines or self._has_grown or not self._begun
         return self.refused is not None or not waits
+
+    @property
+    def is_complete(self) -> bool:
+        return self.refused is None and self.cursor.offset >= self._log.size
+
+    @property
+    def left(self) -> Left | None:
+        """What the reporter has not taken, or the reason why ``close`` has failed."""
+        if not self.problem and self.cursor.offset >= self._log.size:
+            return None
+        count = max(0, self._log.last_seq() - self.cursor.seq)
+        return undelivered(self._reporter, count, self.problem or "there was no time left to tell it everything")
 
     def next(self, now: float, *, busy: Collection[Item], probing: bool) -> Item | None:  # noqa: ARG002
         if self._current is None:
@@ -140,9 +152,9 @@ class EventSource(Source[Item]):
     def _save_due(self, now: float) -> float:
         if self._file is None or self.cursor == self._saved:
             return math.inf
-        return self._saved_at + self._limits.save_seconds - now
+        return self._saved_at + self._save_seconds - now
 
-    def taken(self, item: Item, result: Any, *, was_lost: bool) -> None:  # noqa: ARG002
+    def taken(self, item: Item, result: Any) -> None:  # noqa: ARG002
         self._current = self.problem = self.error = None
 
     def put_back(self, item: Item, *, until: float) -> None:
@@ -153,7 +165,7 @@ class EventSource(Source[Item]):
 
     def refuse(self, problem: str) -> None:
         self.refused = self.problem = problem
-        self._emit(self.failure("", f"{problem}; it gets no more events in this attempt"))
+        self.emit(self.failure("", f"{problem}; it gets no more events in this attempt"))
 
     def retry_now(self) -> None:
         self._has_grown = True
@@ -165,17 +177,16 @@ class EventSource(Source[Item]):
         return problem
 
     def failure(self, name: str, problem: str) -> events.Payload:  # noqa: ARG002
-        return events.ReporterFailed(reporter=self._subscription.label, message=problem)
+        return events.ReporterFailed(reporter=self._reporter.label, message=problem)
 
     def recovered(self, seconds: float) -> events.Payload:
         self.problem = self.error = None
         missed = max(self._last_seq, self._log.newest_seq) - self.cursor.seq
-        message = f"{self._subscription.label} works again after {seconds:.0f} s; events to catch up with: {missed}"
+        message = f"{self._reporter.label} works again after {seconds:.0f} s; events to catch up with: {missed}"
         return events.Warning(code="reporter.recovered", message=message)
 
-    def close_failed(self, problem: str, *, in_outage: bool) -> None:
-        if not in_outage and self.refused is None:
-            self._emit(self.failure("", problem))
+    def close_failure(self, problem: str) -> events.Payload:
+        return self.failure("", problem)
 
     def leave(self) -> None:
         self.save()
@@ -187,13 +198,13 @@ class EventSource(Source[Item]):
         self.cursor, problem = self._file.read(self._log)
         self._begun = True
         if problem:
-            label = self._subscription.label
+            label = self._reporter.label
             message = f"the cursor of {label} is of no use: {problem}; it is told everything from the first event on"
-            self._emit(events.Warning(code="reporter.cursor", message=message))
+            self.emit(events.Warning(code="reporter.cursor", message=message))
 
     def _read(self) -> None:
         if self._was_idle:
-            time.sleep(self._limits.gather_seconds)
+            time.sleep(self._gather_seconds)
         self._has_grown = False
         try:
             self._lines += self._log.after(self.cursor.offset)
@@ -208,20 +219,68 @@ class EventSource(Source[Item]):
         """Report the event of a line, unless the line is none."""
         if line.event is None:
             where = f"at byte {self.cursor.offset} of {self._log.path.name}"
-            message = f"the line {where} is no event; {self._subscription.label} is not told of it"
-            self._emit(events.Warning(code="events.corrupt", message=message))
+            message = f"the line {where} is no event; {self._reporter.label} is not told of it"
+            self.emit(events.Warning(code="events.corrupt", message=message))
             self.cursor = Cursor(seq=self.cursor.seq, offset=line.end)
         else:
             try:
-                self._subscription.report_event(line.event)
+                self._reporter.report_event(line.event)
             except BaseException:
                 self.save()  # the process may not live to do it later
                 raise
             self.cursor = Cursor(seq=line.event.seq, offset=line.end)
             self.count += 1
         self._lines.popleft()
-        if self._clock() - self._saved_at >= self._limits.save_seconds:
+        if self.clock() - self._saved_at >= self._save_seconds:
             self.save()
+
+
+def subscribed(
+    reporters: Sequence[ReporterSubscription],
+    directory: RunDirectory,
+    log: LogView,
+    context: ReporterContext,
+    *,
+    limits: EventLimits,
+    emit: Emit,
+    clock: Callable[[], float] = time.monotonic,
+) -> list[Subscriber[EventSource]]:
+    """Start a subscriber for each reporter of an attempt.
+
+    :raises OSError: When the folder of cursors cannot be made.
+    """
+    if reporters:
+        directory.cursors.mkdir(exist_ok=True)
+    now = Cursor(seq=context.last_seq, offset=log.size)
+    subscribers = []
+    for one in reporters:
+        source = EventSource(
+            one,
+            log,
+            file=CursorFile(directory.cursors / f"{one.name}.json", identity=one.identity),
+            begin=now if one.live_only else None,
+            last_seq=context.last_seq,
+            limits=limits,
+            emit=emit,
+            clock=clock,
+        )
+        subscribers.append(Subscriber(source))
+    for subscriber in subscribers:
+        subscriber.start(subscriber.source.context(context))
+    return subscribers
+
+
+def undelivered(reporter: ReporterSubscription, count: int, why: str) -> Left:
+    """Return the line about a reporter that has not taken everything, and the command that delivers it.
+
+    :param count: Events that it has not taken; 0: it has failed otherwise.
+    """
+    if not count:
+        return Left(message=f"the reporter {reporter.label} failed: {why}")
+    return Left(
+        message=f"the reporter {reporter.label} has not taken {count:,} events: {why}",
+        command=["hostcore", "replay", "--reporter", reporter.name, "--pending"],
+    )
 
 
 def _in_words(error: BaseException) -> str:

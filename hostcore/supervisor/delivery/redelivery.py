@@ -36,10 +36,11 @@ from hostcore.supervisor.delivery.subscription import (
     ReporterSubscription,
     destinations_of,
     mirroring,
-    prefix_of,
     subscriptions_of,
     unique_names,
+    upload_context,
 )
+from hostcore.supervisor.delivery.units import Inventory
 from hostcore.supervisor.delivery.uploads import Uploads
 from hostcore_hookspecs import events
 from hostcore_hookspecs.errors import HostcoreError
@@ -262,7 +263,7 @@ class Replay:
         self._source = EventSource(
             subscription, log, file=None, begin=begin, last_seq=last_seq, limits=limits, emit=self._show
         )
-        self._subscriber = Subscriber(subscription, self._source, limits=limits, emit=self._show)
+        self._subscriber = Subscriber(self._source)
 
     def run(self, progress: Callable[[int], object]) -> Replayed:
         """Deliver everything.
@@ -317,20 +318,9 @@ def uploads_of(directory: RunDirectory, chosen: ChosenUploaders, *, limits: Uplo
     attempt = newest_attempt(directory.attempts)
     Ledger(directory.uploads, attempt=attempt).close()
     checkpoints, samples = artifact_folders(directory, attempt)
-    return Uploads(
-        chosen.destinations,
-        directory,
-        attempt=attempt,
-        job=job_view(chosen.spec),
-        base_uri=chosen.base_uri,
-        prefix=prefix_of(directory.run_id, chosen.spec.trainer),
-        spool_bytes=0,
-        spool_seconds=0,
-        checkpoints_dir=checkpoints,
-        samples_dir=samples,
-        owed=chosen.owed,
-        limits=limits,
-    )
+    inventory = Inventory.of(directory, checkpoints=checkpoints, samples=samples)
+    context = upload_context(chosen.spec, directory, attempt, base_uri=chosen.base_uri)
+    return Uploads(chosen.destinations, inventory, context, owed=chosen.owed, limits=limits)
 
 
 def upload_until(uploads: Uploads, stop: Callable[[Pending], bool], *, give_up_seconds: float) -> bool:

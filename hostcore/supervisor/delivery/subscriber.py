@@ -15,293 +15,30 @@ executor are joined when the interpreter ends, and one that hangs would keep the
 import itertools
 import threading
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection
 from typing import Any, Final, Generic, TypeVar
 
-import attrs
-
 from hostcore.plugins.errors import one_line
-from hostcore.supervisor.delivery.calls import (
-    ONCE,
-    Breaker,
-    Intervals,
-    QuickRetries,
-    call_with_retries,
-    lower_priority,
-)
-from hostcore.supervisor.delivery.subscription import Subscription
-from hostcore_hookspecs import events
-from hostcore_hookspecs.errors import FatalError, TransientError
+from hostcore.supervisor.delivery.calls import ONCE, call_with_retries, lower_priority
+from hostcore.supervisor.delivery.outage import Outage
+from hostcore.supervisor.delivery.source import Call, Hang, Item, Source
+from hostcore_hookspecs.errors import FatalError
 
 #: Between two looks at a lock, or at the end of a thread.
 _POLL_SECONDS: Final = 0.25
-
-Emit = Callable[[events.Payload], object]
-"""Takes an event for the run's log."""
-
-
-@attrs.frozen(kw_only=True)
-class DeliveryLimits:
-    """The limits of the calls of one subscriber."""
-
-    #: A call that takes longer is reported as a failure.
-    hang_seconds: float = 30.0
-    quick: QuickRetries = attrs.field(factory=QuickRetries)
-    intervals: Intervals = attrs.field(factory=Intervals)
-    #: Calls at once, and calls that may hang beside them.
-    at_once: int = 1
-    lost: int = 0
-
-    def hang_of(self, size: int) -> float:  # noqa: ARG002 - for those whose calls take longer with it
-        """Return how long a call may take, in seconds.
-
-        :param size: Of the item, in bytes.
-        """
-        return self.hang_seconds
-
-
-@attrs.define(kw_only=True, eq=False)
-class Item:
-    """One event, or one file, to be delivered."""
-
-    #: The path under which its failures are reported; empty for events.
-    name: str = ""
-    #: The method that hangs if its call does.
-    method: str
-    #: In bytes.
-    size: int = 0
-    #: Delivers it. Called in a thread of the subscriber, without a lock.
-    call: Callable[[], Any]
-    #: Failures since it was taken last.
-    failures: int = 0
-    #: When it may be tried again, on the clock.
-    not_before: float = 0.0
-
-
-I = TypeVar("I", bound=Item)  # noqa: E741
-
-
-@attrs.define(kw_only=True, eq=False)
-class Call(Generic[I]):
-    """A call under way."""
-
-    method: str
-    #: None for ``open`` and ``close``.
-    item: I | None
-    #: On the clock.
-    since: float
-    #: The time that it may take, in seconds.
-    limit: float
-    #: How many items had been taken when it began.
-    taken_before: int
-    #: True for the single try of an outage.
-    is_probe: bool
-    #: True once it was reported that it hangs.
-    is_reported: bool = False
-    #: True if it hangs, and is not waited for.
-    is_lost: bool = False
-
-    @property
-    def name(self) -> str:
-        """The name of its item."""
-        return "" if self.item is None else self.item.name
-
-
-class Hang(TimeoutError):
-    """A call that does not return."""
-
-    def __init__(self, call: Call[Any]) -> None:
-        super().__init__(f"has not returned from {call.method} for {call.limit:.0f} s")
-
-
-class Source(ABC, Generic[I]):
-    """The items of one subscription: the next one, and the outcome of each.
-
-    Its state is read and changed while ``changed`` is held, which nothing holds during I/O: the supervisor's loop may
-    wait for it.
-    """
-
-    def __init__(self) -> None:
-        self.changed = threading.Condition(threading.RLock())
-        #: Why nothing of it can be delivered in this attempt; None if it can.
-        self.refused: str | None = None
-
-    @property
-    @abstractmethod
-    def is_empty(self) -> bool:
-        """True if every item was taken or given up."""
-
-    @abstractmethod
-    def next(self, now: float, *, busy: Collection[I], probing: bool) -> I | None:
-        """Return the item to deliver now, if there is one.
-
-        :param busy: Items of calls under way.
-        :param probing: True for the single try of an outage.
-        """
-
-    @abstractmethod
-    def wait_seconds(self, now: float, *, busy: Collection[I]) -> float | None:
-        """Return the time to the next item that waits, in seconds; None if none does."""
-
-    def begin(self, item: I) -> None:
-        """Note that the call of an item begins."""
-
-    @abstractmethod
-    def taken(self, item: I, result: Any, *, was_lost: bool) -> None:
-        """Note that an item was delivered.
-
-        :param result: What its call returned.
-        :param was_lost: True if the item was put back meanwhile, because the call took too long.
-        """
-
-    def wants(self, item: I) -> bool:  # noqa: ARG002
-        """Return True if an item is still to be delivered."""
-        return True
-
-    @abstractmethod
-    def put_back(self, item: I, *, until: float) -> None:
-        """Have an item tried again.
-
-        :param until: Not before that time.
-        """
-
-    @abstractmethod
-    def give_up(self, item: I, problem: str) -> None:
-        """Note that an item cannot be delivered in this attempt."""
-
-    @abstractmethod
-    def refuse(self, problem: str) -> None:
-        """Note that nothing can be delivered in this attempt, and emit that."""
-
-    def retry_now(self) -> None:
-        """Have all items that wait tried again at once."""
-
-    @abstractmethod
-    def described(self, call: Call[I], error: BaseException) -> str:
-        """Note why a call has failed, and return it in one line."""
-
-    @abstractmethod
-    def failure(self, name: str, problem: str) -> events.Payload:
-        """Return the event of a failure after which the item is tried again."""
-
-    @abstractmethod
-    def recovered(self, seconds: float) -> events.Payload:
-        """Return the event of the end of an outage.
-
-        :param seconds: The time that it has lasted.
-        """
-
-    @abstractmethod
-    def close_failed(self, problem: str, *, in_outage: bool) -> None:
-        """Note that ``close`` has failed, and emit that.
-
-        :param in_outage: True if an outage was reported, and has not ended.
-        """
-
-    def leave(self) -> None:
-        """Write what is to outlive the process; called by the last thread when it ends, without the lock."""
-
-
-class Outage:
-    """The outage of one subscriber: emitted once when it begins, and once when it is over.
-
-    An item that fails while others get through is no outage: it waits by itself, and is emitted once, too.
-    """
-
-    def __init__(self, source: Source[Any], intervals: Intervals, *, emit: Emit, clock: Callable[[], float]) -> None:
-        self.breaker = Breaker(intervals, clock=clock)
-        #: True from the event of a failure to the next success.
-        self.is_reported = False
-        self._source = source
-        self._intervals = intervals
-        self._emit = emit
-        self._clock = clock
-        self._since: float | None = None
-        self._number = 0
-        #: The outage in which a name was reported last.
-        self._reported: dict[str, int] = {}
-
-    @property
-    def seconds(self) -> float:
-        """The time for which nothing has got through; 0 without an outage."""
-        return 0.0 if self._since is None else max(0.0, self._clock() - self._since)
-
-    def put_back(self, call: Call[Any], error: BaseException, problem: str, *, others_pass: bool) -> None:
-        """Have an item tried again. While others get through, it alone has to wait.
-
-        :param others_pass: True if others were delivered since its call began.
-        """
-        item = call.item
-        assert item is not None
-        item.failures += 1
-        pause = min(self._intervals.first_seconds * 2 ** min(item.failures - 1, 16), self._intervals.most_seconds)
-        self._source.put_back(item, until=self._clock() + pause)
-        asked = isinstance(error, TransientError) and bool(error.retry_after_seconds)
-        if call.is_probe or (not self.breaker.is_open and (asked or not others_pass)):
-            # An item that fails by itself, again and again, is no news each time.
-            self._number += self._fail(call, error) and call.name not in self._reported
-        if self._reported.get(call.name) != self._number:
-            self._report(call, problem)
-
-    def block(self, call: Call[Any], error: BaseException, problem: str, *, report: bool = False) -> None:
-        """Begin an outage, or go on with it: no other call can be made now.
-
-        :param report: Emit it also if an outage was reported before.
-        """
-        if self._fail(call, error) or not self.is_reported or report:
-            self._number += 1
-            self._report(call, problem)
-
-    def note_success(self, call: Call[Any]) -> None:
-        """Note that a call has succeeded; an outage is over with that."""
-        seconds, self._since = self.seconds, None
-        if call.item is None or call.item.failures:
-            self._reported.pop(call.name, None)  # the next failure is news
-        if not self.breaker.succeeded() and not self.is_reported:
-            return
-        if self.is_reported:
-            self._emit(self._source.recovered(seconds))
-        self.is_reported = False
-        self._source.retry_now()
-
-    def _fail(self, call: Call[Any], error: BaseException) -> bool:
-        if self._since is None:
-            self._since = call.since if isinstance(error, Hang) else self._clock()
-        return self.breaker.failed(error)
-
-    def _report(self, call: Call[Any], problem: str) -> None:
-        self._reported[call.name] = self._number
-        self.is_reported = self.is_reported or self.breaker.is_open
-        self._emit(self._source.failure(call.name, problem))
-
 
 S = TypeVar("S", bound=Source[Any])
 
 
 class Subscriber(Generic[S]):
-    """Delivers the items of a source to one subscription, in threads of its own.
+    """Delivers the items of a source to its subscription, in threads of its own."""
 
-    :param emit: Takes the events about it.
-    :param clock: Seconds, from anywhere; decides when something is tried again, and which call hangs.
-    """
-
-    def __init__(
-        self,
-        subscription: Subscription,
-        source: S,
-        *,
-        limits: DeliveryLimits,
-        emit: Emit,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self.subscription = subscription
+    def __init__(self, source: S) -> None:
         self.source = source
-        self._limits = limits
-        self._emit = emit
-        self._clock = clock
+        self.subscription = source.subscription
+        self._limits = source.limits
+        self._clock = source.clock
         self._changed = source.changed
-        self._outage = Outage(source, limits.intervals, emit=emit, clock=clock)
+        self._outage = Outage(source)
         self._calls: list[Call[Any]] = []
         self._taken = 0
         self._opened = self._closed = False
@@ -373,17 +110,14 @@ class Subscriber(Generic[S]):
         with self._changed:
             return self._outage.seconds
 
-    def calls_longer_than(self, seconds: float, *, method: str) -> bool:
-        """Return True if a call of a method has taken longer."""
-        with self._changed:
-            now = self._clock()
-            return any(call.method == method and now - call.since > seconds for call in self._calls)
-
     @property
-    def busy(self) -> list[Any]:
-        """The items of calls under way that are waited for."""
+    def is_stuck(self) -> bool:
+        """True if nothing of what is left gets through. Asked again and again while a run waits for its end."""
         with self._changed:
-            return [call.item for call in self._calls if call.item is not None and not call.is_lost]
+            now, limit = self._clock(), self._limits.open_seconds
+            is_left = not self.source.is_empty or any(call.item and not call.is_lost for call in self._calls)
+            is_opening = any(call.method == "open" and now - call.since > limit for call in self._calls)
+            return not is_left or is_opening or self._outage.seconds > 0
 
     @property
     def _hangs(self) -> bool:
@@ -499,12 +233,12 @@ class Subscriber(Generic[S]):
 
     def _new_call(self, method: str, item: Item | None = None) -> Call[Any]:
         if item is not None:
-            self.source.begin(item)
+            item.is_busy = True
         call = Call(
             method=method,
             item=item,
             since=self._clock(),
-            limit=self._limits.hang_of(item.size if item else 0),
+            limit=self._limits.hang_seconds + (item.size if item else 0) / self._limits.bytes_per_second,
             taken_before=self._taken,
             is_probe=self._outage.breaker.is_open,
         )
@@ -527,17 +261,22 @@ class Subscriber(Generic[S]):
 
     def _note_success(self, call: Call[Any], result: Any) -> None:
         self._outage.note_success(call)
-        if call.item is None:
+        item = call.item
+        if item is None:
             self._opened = True
             return
-        call.item.failures = 0
+        if call.is_lost and (item.is_busy or not self.source.wants(item)):
+            return  # it was delivered meanwhile, or another call of it is under way
+        item.failures, item.is_busy = 0, False
         self._taken += 1
-        self.source.taken(call.item, result, was_lost=call.is_lost)
+        self.source.taken(item, result)
 
     def _note_failure(self, call: Call[Any], error: BaseException) -> None:
         item = call.item
-        if item is not None and not self.source.wants(item):
-            return
+        if item is not None:
+            item.is_busy = False
+            if not self.source.wants(item):
+                return
         if self._abandoned:
             if item is not None:
                 self.source.put_back(item, until=0.0)
@@ -554,7 +293,9 @@ class Subscriber(Generic[S]):
             self.source.give_up(item, problem)
 
     def _note_close(self, call: Call[Any], error: BaseException) -> None:
-        self.source.close_failed(self.source.described(call, error), in_outage=self._outage.is_reported)
+        problem = self.source.described(call, error)
+        if not self._outage.is_reported and self.source.refused is None:
+            self.source.emit(self.source.close_failure(problem))
 
     def _note_hang(self, call: Call[Any]) -> None:
         """Emit a call that does not return. An item is delivered again by another thread, if there may be one."""
@@ -570,7 +311,7 @@ class Subscriber(Generic[S]):
             # Where several are delivered at once, each that hangs without a thread in its place is news.
             self._outage.block(call, error, problem, report=call.item is not None and self._limits.lost > 0)
             return
-        call.is_lost = True
+        call.is_lost, call.item.is_busy = True, False
         self._start_thread()
         if self.source.wants(call.item):
             self._outage.put_back(call, error, problem, others_pass=self._taken > call.taken_before)

@@ -11,11 +11,13 @@ import orjson
 
 from hostcore.job.names import BUILTIN, is_builtin
 from hostcore.job.sections import DeliveryUse
+from hostcore.job.spec import JobSpec, job_view
 from hostcore.plugins.hooks import Hooks
 from hostcore.plugins.load import Component
 from hostcore.plugins.published import recorded_distribution
+from hostcore.runs.directory import RunDirectory
 from hostcore_hookspecs.events import Event
-from hostcore_hookspecs.uploader import Artifact, UploadReceipt
+from hostcore_hookspecs.uploader import Artifact, UploadContext, UploadReceipt
 
 #: Copies to any URI that fsspec knows.
 FSSPEC: Final = f"{BUILTIN}fsspec"
@@ -142,6 +144,22 @@ def mirroring(uses: Sequence[DeliveryUse], base_uri: str | None) -> tuple[Delive
 def prefix_of(run_id: str, trainer: str) -> str:
     """Where a run belongs below any base: ``<run_id>/framework=<trainer>``; ``:`` and ``/`` in a name become ``-``."""
     return f"{run_id}/framework={trainer.replace(':', '-').replace('/', '-')}"
+
+
+def upload_context(spec: JobSpec, directory: RunDirectory, attempt: int, *, base_uri: str | None) -> UploadContext:
+    """Return the argument of the ``open`` of a job's uploaders.
+
+    :param base_uri: The ``checkpoint_base_uri`` of the job, or another in its place.
+    """
+    return UploadContext(
+        run_id=directory.run_id,
+        attempt=attempt,
+        job=job_view(spec),
+        run_dir=str(directory.path),
+        base_uri=base_uri,
+        prefix=prefix_of(directory.run_id, spec.trainer),
+        is_canceled=lambda: False,
+    )
 
 
 def unique_names(names: Sequence[str]) -> list[str]:

@@ -9,6 +9,7 @@ from hostcore.checkpoints.prune import remove_retired
 from hostcore.plugins.errors import one_line
 from hostcore.supervisor.delivery.artifacts_source import ArtifactSource, UploadLimits
 from hostcore.supervisor.delivery.ledger import Ledger
+from hostcore.supervisor.delivery.source import Emit
 from hostcore.supervisor.delivery.spool import Spool
 from hostcore.supervisor.delivery.subscriber import Subscriber
 from hostcore.supervisor.delivery.units import Inventory, Unit, Vanished
@@ -21,69 +22,62 @@ if TYPE_CHECKING:
 class UploadScheduler:
     """Hands units to the uploaders, and removes checkpoints that only waited for them. Used from one thread.
 
-    :param tell: Takes what the run's log should have of it.
-    :param spool_bytes: Of retired checkpoints that may wait; 0: no limit.
-    :param spool_seconds: How long a checkpoint may wait, unless it is the newest; 0: no limit.
-    :param owed: Keys of destinations that are not served here; what they lack is kept.
+    :param emit: Takes the events for the run's log.
+    :param owed: Keys of destinations that are not uploaded to here; what they lack is kept.
     """
 
     def __init__(
         self,
         uploaders: Sequence[Subscriber[ArtifactSource]],
         inventory: Inventory,
-        spool: Spool,
         *,
-        tell: Callable[[events.Payload], object],
-        spool_bytes: int,
-        spool_seconds: float,
+        emit: Emit,
         limits: UploadLimits,
         owed: Collection[str],
         clock: Callable[[], float],
     ) -> None:
         self._uploaders = uploaders
         self._inventory = inventory
-        self._spool = spool
-        self._tell = tell
-        self._spool_bytes = spool_bytes
-        self._spool_seconds = spool_seconds
+        self._spool = Spool(inventory.directory.spool)
+        self._emit = emit
         self._limits = limits
         self._owed = owed
         self._clock = clock
         self._ledger: Ledger | None = None
-        #: What was handed out and has not arrived everywhere, by name, in the order in which it came up.
+        #: Units that were handed out and have not arrived everywhere, by name, in the order in which they came up.
         self._units: dict[str, Unit] = {}
         #: Checkpoints that are kept only until they have been uploaded.
         self._retired: dict[Claim, Unit] = {}
         #: Those of them that need not be kept any more, and are still there.
         self._unremoved: set[Claim] = set()
         self._newest_saved = (0, 0)
-        #: What was given up for the limits' sake, and is not taken up again.
+        #: Keys of units that were given up for the limits' sake, and are not taken up again.
         self._given_up: set[tuple[str, str]] = set()
         self._logs_copied: float | None = None
-        #: When the event log was copied last, and how long it was then; at first, when this began.
+        #: The time and the size of the event log at its last copy; at first, the time of the beginning.
         self._event_log_copied: tuple[float, int] = (clock(), 0)
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
 
     @property
     def unreadable(self) -> Collection[str]:
-        """What could not be read, and was not handed out."""
+        """The names of units that could not be read, and were not handed out."""
         return self._inventory.unreadable
 
     def begin(self, ledger: Ledger, attempt: int) -> None:
-        """Take up what earlier attempts have left, after it is told that this one has begun.
+        """Take up what earlier attempts have left, after the documents of this one.
 
         :param ledger: Held by this process; the uploaders have started with it.
         """
         self._ledger = ledger
         for path in self._spool.clear():
             message = f"{path} was left by an earlier version of hostcore, and is not uploaded"
-            self._tell(events.Warning(code="spool.earlier_version", message=message))
+            self._emit(events.Warning(code="spool.earlier_version", message=message))
         self._offer_all(self._inventory.beginning(attempt))
         self._offer_all(sorted(self._inventory.committed(), key=_saved))
         self._offer_all(self._inventory.generated())
 
     def scan(self) -> None:
-        """Take up what no event has told of: a worker may have died between a commit and its event."""
+        """Take up what no event has reported: a worker may have died between a commit and its event."""
         self._offer_all(self._inventory.committed())
         self._offer_all(self._inventory.generated())
         self._offer_all(self._inventory.plots())
@@ -111,7 +105,7 @@ class UploadScheduler:
             unit = self._inventory.saved(payload)
         except Vanished:
             message = f"{payload.path} was removed before it could be copied"
-            self._tell(events.Warning(code="uploads.missed", message=message))
+            self._emit(events.Warning(code="uploads.missed", message=message))
         else:
             self.offer(unit)
 
@@ -159,7 +153,7 @@ class UploadScheduler:
         """Have the logs as they are now uploaded before the checkpoint that comes next, unless that was done lately."""
         now = self._clock()
         if self._logs_copied is not None and now - self._logs_copied < self._limits.log_seconds:
-            return  # before they are looked at: a thousand ranks have as many
+            return  # before their sizes are read: a thousand ranks have as many
         size = self._inventory.log_bytes()
         if self._logs_copied is not None and now - self._logs_copied < self._limits.live_of(size):
             return
@@ -204,29 +198,29 @@ class UploadScheduler:
             return True
         return self._lacking(unit) or any(not self._ledger.knows_all(key, unit) for key in self._owed)
 
-    def look(self) -> None:
-        """Look at calls that hang, at the event log and at checkpoints that need not wait any more."""
+    def poll(self) -> None:
+        """Handle calls that hang, the growth of the event log, and checkpoints that need not wait any more."""
         for uploader in self._uploaders:
             uploader.poll()
         self._copy_event_log()
         waiting = [unit for unit in self._units.values() if unit.kind == "checkpoint"]
-        for unit in waiting if self._spool_seconds else ():
-            if _saved(unit) < self._newest_saved and time.time() - unit.waits_since > self._spool_seconds:
-                self._give_up(unit, f"it has waited for more than spool_seconds ({self._spool_seconds:g} s)")
+        for unit in waiting if self._limits.spool_seconds else ():
+            if _saved(unit) < self._newest_saved and time.time() - unit.waits_since > self._limits.spool_seconds:
+                self._give_up(unit, f"it has waited for more than spool_seconds ({self._limits.spool_seconds:g} s)")
         self.remove_retired()
 
     def remove_retired(self) -> None:
         """Remove the retired checkpoints that have been uploaded, or that wait beyond the limits.
 
-        What cannot be removed now is tried again; people are told once.
+        What cannot be removed now is tried again, and reported once.
         """
         waiting = []
         self._retired = self._inventory.retired(self._retired)
         for claim, unit in self._retired.items():
             if unit.key in self._given_up or not self._is_owed(unit):
                 self._unremoved.add(claim)
-            elif self._spool_seconds and time.time() - unit.waits_since > self._spool_seconds:
-                self._give_up(unit, f"it has waited for more than spool_seconds ({self._spool_seconds:g} s)")
+            elif self._limits.spool_seconds and time.time() - unit.waits_since > self._limits.spool_seconds:
+                self._give_up(unit, f"it has waited for more than spool_seconds ({self._limits.spool_seconds:g} s)")
             else:
                 waiting.append(unit)
         self._shrink(waiting)
@@ -245,10 +239,10 @@ class UploadScheduler:
         left = sum(unit.size for unit in waiting)
         # Those that are on their way last: else, of checkpoints that come faster than they go, none would ever arrive.
         for unit in sorted(waiting, key=self._is_under_way):
-            if not self._spool_bytes or left <= self._spool_bytes:
+            if not self._limits.spool_bytes or left <= self._limits.spool_bytes:
                 return
             left -= unit.size
-            self._give_up(unit, f"more than spool_bytes ({self._spool_bytes}) wait, and newer ones go first")
+            self._give_up(unit, f"more than spool_bytes ({self._limits.spool_bytes}) wait, and newer ones go first")
 
     def _is_under_way(self, unit: Unit) -> bool:
         known = self._units.get(unit.name)
@@ -274,16 +268,16 @@ class UploadScheduler:
         self.remove_retired()
 
     def note_trouble(self, error: BaseException) -> None:
-        """Tell that something could not be taken up; once of the same."""
+        """Report that something could not be taken up; once of the same."""
         message = f"something is not uploaded: {one_line(error)}"
         self._warn_once("uploads.trouble", message, key=message)
 
     def _warn_once(self, code: str, message: str, *, key: str = "") -> None:
-        if (key or code) not in self._told:
-            self._told.add(key or code)
-            self._tell(events.Warning(code=code, message=message))
+        if (key or code) not in self._warned:
+            self._warned.add(key or code)
+            self._emit(events.Warning(code=code, message=message))
 
 
 def _saved(unit: Unit) -> tuple[int, int]:
-    """The order of checkpoints: of two that the clock of the file system cannot tell apart, the later step is newer."""
+    """Return the order of checkpoints: of two with the same time, the later step is newer."""
     return unit.saved_ns, unit.step or 0

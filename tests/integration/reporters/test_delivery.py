@@ -175,8 +175,8 @@ from pathlib import Path
 from hostcore.events.merger import Entry, EventLog
 from hostcore.runs.directory import RunDirectory
 from hostcore.supervisor.delivery.subscription import ReporterSubscription
-from hostcore.supervisor.delivery.events_source import EventLimits
-from hostcore.supervisor.delivery.reporters import Reporters
+from hostcore.supervisor.delivery.cursor import LogView
+from hostcore.supervisor.delivery.events_source import EventLimits, subscribed
 from hostcore_hookspecs import Job, ReporterContext
 from hostcore_hookspecs.events import EpochStarted
 
@@ -185,11 +185,13 @@ log = EventLog(directory.events, run_id="r", attempt=attempt)
 out = open(heard, "a", buffering=1)
 write = lambda event: out.write(f"{event.seq}\\n")
 reporter = ReporterSubscription(label="r", name="r", identity="d/r", report_event=write)
-deliveries = Reporters([reporter], directory, limits=EventLimits(save_seconds=0.01))
-deliveries.start(ReporterContext(run_id="r", attempt=attempt, job=Job(), run_dir="/r", last_seq=log.last_seq))
+context = ReporterContext(run_id="r", attempt=attempt, job=Job(), run_dir="/r", last_seq=log.last_seq)
+view, limits = LogView(directory.events), EventLimits(save_seconds=0.01)
+(subscriber,) = subscribed([reporter], directory, view, context, limits=limits, emit=[].append)
 for number in itertools.count():
     log.append(Entry(payload=EpochStarted(), step=0, epoch=0))
-    deliveries.announce()
+    view.note(())
+    subscriber.source.grow()
     if number % 50 == 0:
         print("more", flush=True)
         time.sleep(0.001)

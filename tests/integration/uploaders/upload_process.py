@@ -16,11 +16,11 @@ from hostcore.checkpoints.find import committed
 from hostcore.checkpoints.prune import prune
 from hostcore.runs.directory import RunDirectory
 from hostcore.supervisor.delivery.subscription import Destination, prefix_of
+from hostcore.supervisor.delivery.units import Inventory
 from hostcore.supervisor.delivery.uploads import Uploads
 from hostcore_hookspecs import events
 from hostcore_hookspecs.events import Event
-from hostcore_hookspecs.job import Job
-from hostcore_hookspecs.uploader import Artifact, UploadReceipt
+from hostcore_hookspecs.uploader import Artifact, UploadContext, UploadReceipt
 
 STEPS = 4
 
@@ -58,13 +58,15 @@ def main() -> None:
     directory, mirror, attempt = RunDirectory(Path(sys.argv[1])), Path(sys.argv[2]), int(sys.argv[3])
     uploads = Uploads(
         [Destination(label="slow", name="slow", upload_artifact=Slow(mirror).upload_artifact)],
-        directory,
-        attempt=attempt or 99,
-        job=Job(),
-        base_uri=None,
-        prefix=prefix_of("a", "t"),
-        spool_bytes=0,
-        spool_seconds=0,
+        Inventory.of(directory),
+        UploadContext(
+            run_id="a",
+            attempt=attempt or 99,
+            run_dir=str(directory.path),
+            base_uri=None,
+            prefix=prefix_of("a", "t"),
+            is_canceled=lambda: False,
+        ),
     )
     uploads.start()
     while not uploads.has_begun:
@@ -90,7 +92,7 @@ def run_step(directory: RunDirectory, uploads: Uploads, step: int, attempt: int)
     commit(directory.checkpoints, step=step, epoch=0, final=False, attempt=attempt, fill=fill)
     payload = events.CheckpointSaved(path=f"checkpoints/step-{step:06d}", bytes=0, final=False)
     src = (0, attempt, 0)
-    uploads.hear(Event(seq=1, time_ms=0, run_id="a", attempt=attempt, src=src, step=step, payload=payload))
+    uploads.on_event(Event(seq=1, time_ms=0, run_id="a", attempt=attempt, src=src, step=step, payload=payload))
 
 
 if __name__ == "__main__":

@@ -5,18 +5,19 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 
 from hostcore.events.merger import EventLog
 from hostcore.runs.directory import RunDirectory
 from hostcore.supervisor.delivery.artifacts_source import UploadLimits
+from hostcore.supervisor.delivery.units import Inventory
 from hostcore.supervisor.delivery.uploads import Uploads
-from hostcore_hookspecs.job import Job
 
 sys.path.insert(0, str(Path(__file__).parent))  # for the modules that these tests share
 
 from desk import Desk
-from uploading import QUICK, Driven, Folder, Run, destination
+from uploading import QUICK, Driven, Folder, Run, context, destination
 
 
 @pytest.fixture
@@ -54,19 +55,14 @@ def driven(run: Run) -> Iterator[Callable[..., Driven]]:
     def drive(*folders: Folder, started: bool = True, limits: UploadLimits = QUICK, **options: Any) -> Driven:
         required = options.pop("required", False)
         names = ["folder", *(f"folder.{number}" for number in range(2, 1 + len(folders)))][: len(folders)]
-        settings: dict[str, Any] = {
-            "attempt": run.attempt,
-            "job": Job(),
-            "base_uri": None,
-            "prefix": "a/framework=t",
-            "spool_bytes": 0,
-            "spool_seconds": 0.0,
-        }
+        folder = {key: options.pop(f"{key}_dir", None) for key in ("checkpoints", "samples")}
+        spool = {key: options.pop(key) for key in ("spool_bytes", "spool_seconds") if key in options}
         uploads = Uploads(
             [destination(folder, name=name, required=required) for name, folder in zip(names, folders, strict=True)],
-            run.directory,
-            limits=limits,
-            **(settings | options),
+            Inventory.of(run.directory, **folder),
+            context(run),
+            limits=attrs.evolve(limits, **spool),
+            **options,
         )
         made.append(uploads)
         if started:

@@ -2,17 +2,20 @@
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import attrs
 
-from hostcore.events.merger import Entry, EventLog
+from hostcore.events.merger import Entry, EventLog, LogLine
 from hostcore.runs.directory import RunDirectory
 from hostcore.supervisor.delivery.calls import Intervals, QuickRetries
-from hostcore.supervisor.delivery.events_source import EventLimits
-from hostcore.supervisor.delivery.reporters import Reporters
+from hostcore.supervisor.delivery.cursor import LogView
+from hostcore.supervisor.delivery.delivery import abandon
+from hostcore.supervisor.delivery.events_source import EventLimits, EventSource, subscribed
+from hostcore.supervisor.delivery.subscriber import Subscriber
 from hostcore.supervisor.delivery.subscription import ReporterSubscription
 from hostcore_hookspecs import Event, Job, ReporterContext
 from hostcore_hookspecs.events import EpochStarted, Payload
@@ -78,12 +81,56 @@ class Clock:
 
 
 @attrs.define
+class Deliveries:
+    """The reporters of one attempt."""
+
+    view: LogView
+    emitted: deque[Payload]
+    subscribers: list[Subscriber[EventSource]]
+
+    def announce(self, lines: Sequence[LogLine] = ()) -> None:
+        self.view.note(lines)
+        for one in self.subscribers:
+            one.source.grow()
+
+    def news(self) -> list[Payload]:
+        for one in self.subscribers:
+            one.poll()
+        return [self.emitted.popleft() for _ in range(len(self.emitted))]
+
+    def hurry(self, *, last: bool = False) -> None:
+        for one in self.subscribers:
+            one.hurry(last=last)
+
+    def finish(self) -> None:
+        self.hurry(last=True)
+
+    def is_finished(self) -> bool:
+        return all(one.is_over for one in self.subscribers)
+
+    def abandon(self) -> None:
+        abandon(self.subscribers)
+
+    @property
+    def taken(self) -> int:
+        return sum(one.source.count for one in self.subscribers)
+
+    @property
+    def left(self) -> list[str]:
+        return [one.source.left.message for one in self.subscribers if one.source.left]
+
+    @property
+    def behind(self) -> list[str]:
+        return [one.subscription.label for one in self.subscribers if not one.source.is_complete]
+
+
+@attrs.define
 class Desk:
     """The supervisor's side: the log of a run, and the deliveries of its attempts."""
 
     directory: RunDirectory
     log: EventLog
-    started: list[Reporters] = attrs.field(factory=list)
+    started: list[Deliveries] = attrs.field(factory=list)
     news: list[Payload] = attrs.field(factory=list)
 
     def write(self, *payloads: Payload, count: int = 1) -> None:
@@ -92,9 +139,10 @@ class Desk:
             for one in self.started:
                 one.announce(lines)
 
-    def deliver(self, *ears: Ear, limits: EventLimits = IMPATIENT, **keys: Any) -> Reporters:
+    def deliver(
+        self, *ears: Ear, limits: EventLimits = IMPATIENT, clock: Callable[[], float] = time.monotonic
+    ) -> Deliveries:
         """Begin an attempt."""
-        deliveries = Reporters([ear.subscription for ear in ears], self.directory, limits=limits, **keys)
         context = ReporterContext(
             run_id=self.log.run_id,
             attempt=self.log.attempt,
@@ -102,17 +150,22 @@ class Desk:
             run_dir=str(self.directory.path),
             last_seq=self.log.last_seq,
         )
-        deliveries.start(context)
+        view, emitted = LogView(self.directory.events), deque[Payload]()
+        reporters = [ear.subscription for ear in ears]
+        subscribers = subscribed(
+            reporters, self.directory, view, context, limits=limits, emit=emitted.append, clock=clock
+        )
+        deliveries = Deliveries(view, emitted, subscribers)
         self.started.append(deliveries)
         return deliveries
 
-    def finish(self, deliveries: Reporters) -> None:
+    def finish(self, deliveries: Deliveries) -> None:
         """Wait until everything was told."""
         deliveries.finish()
         eventually(deliveries.is_finished, "the deliveries finish")
         self.hear(deliveries)
 
-    def hear(self, deliveries: Reporters) -> list[Payload]:
+    def hear(self, deliveries: Deliveries) -> list[Payload]:
         """All news so far."""
         self.news += deliveries.news()
         return self.news

@@ -8,7 +8,6 @@ from instruction_count import instructions
 from hostcore.runs.directory import RunDirectory
 from hostcore.supervisor.delivery.artifacts_source import ArtifactSource, UploadLimits
 from hostcore.supervisor.delivery.ledger import Ledger
-from hostcore.supervisor.delivery.spool import Spool
 from hostcore.supervisor.delivery.subscription import Destination
 from hostcore.supervisor.delivery.units import Inventory, Unit, UnitFile
 from hostcore.supervisor.delivery.upload_scheduler import UploadScheduler
@@ -28,10 +27,7 @@ def test_to_offer(tmp_path: Path) -> None:
         scheduler = UploadScheduler(
             [],
             Inventory.of(RunDirectory(tmp_path / "a")),
-            Spool(tmp_path / "spool"),
-            tell=lambda _: None,
-            spool_bytes=0,
-            spool_seconds=0.0,
+            emit=lambda _: None,
             limits=UploadLimits(),
             owed=(),
             clock=lambda: 0.0,
@@ -49,12 +45,11 @@ def test_to_take(tmp_path: Path) -> None:
         for unit in units:
             source.add(unit)
         while (item := source.next(0.0, busy=(), probing=False)) is not None:
-            source.begin(item)
-            source.taken(item, receipt, was_lost=False)
+            source.taken(item, receipt)
         assert source.is_complete
 
     def work(count: int) -> int:
-        source = ArtifactSource(destination, emit=lambda _: None, when_done=lambda _: None)
+        source = ArtifactSource(destination, when_done=lambda _: None, limits=UploadLimits(), emit=lambda _: None)
         source.hold(Ledger(tmp_path / f"{count}.jsonl", attempt=1))
         units = [a_unit(number) for number in range(count)]
         return instructions(lambda: fill_and_empty(source, units))

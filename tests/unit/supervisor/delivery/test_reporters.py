@@ -11,6 +11,7 @@ import pytest
 from desk import IMPATIENT, Clock, Desk, Ear, events_of, eventually
 
 from hostcore.events.merger import EventLog
+from hostcore.runs.result import Left
 from hostcore.supervisor.delivery.calls import Intervals, QuickRetries
 from hostcore_hookspecs.errors import FatalError, TransientError
 from hostcore_hookspecs.events import ReporterFailed, Warning
@@ -49,7 +50,7 @@ class TestAReporter:
         assert ear.calls == [("open", 0), *(("report_event", seq) for seq in range(1, 501)), ("close", 0)]
         assert len(ear.threads) == 1
         assert threading.get_ident() not in ear.threads
-        assert (desk.news, deliveries.failures, deliveries.taken) == ([], [], 500)
+        assert (desk.news, deliveries.left, deliveries.taken) == ([], [], 500)
 
     def test_is_told_while_the_log_grows(self, desk: Desk) -> None:
         ear = Ear()
@@ -124,7 +125,10 @@ class TestAReporter:
         desk.write(count=5)
         assert gate.entered.wait(120)
         clock.pass_hang_time()
-        assert first.abandon() == ["ear (dist 1.0)"]
+        first.abandon()
+        assert first.left == [
+            "the reporter ear (dist 1.0) has not taken 3 events: there was no time left to tell it everything"
+        ]
         assert orjson.loads(desk.cursor("ear").read_bytes())["seq"] == 2
         again = Ear()
         desk.finish(desk.deliver(again))
@@ -147,6 +151,20 @@ class TestAReporter:
         desk.finish(second)
         assert ear.calls == [("open", 0), ("report_event", 1), ("close", 0), ("open", 0), ("close", 0)]
 
+    def test_that_never_had_its_turn_keeps_its_cursor(self, desk: Desk) -> None:
+        gate, clock = Gate(), Clock()
+        ear = Ear(do=lambda method, what: gate(method, what) if getattr(what, "seq", 0) == 3 else None)
+        first = desk.deliver(ear, clock=clock)
+        desk.write(count=3)
+        assert gate.entered.wait(120)
+        clock.pass_hang_time()
+        first.abandon()
+        second = desk.deliver(ear, clock=clock)
+        eventually(lambda: clock.pass_hang_time() or desk.hear(second), "it is reported as hanging")
+        second.abandon()
+        assert orjson.loads(desk.cursor("ear").read_bytes())["seq"] == 2
+        gate.opened.set()
+
 
 class TestAFailure:
     @pytest.mark.parametrize(
@@ -167,7 +185,7 @@ class TestAFailure:
         assert re.fullmatch(
             r"ear \(dist 1\.0\) works again after \d+ s; events to catch up with: [1-4]", recovered.message
         )
-        assert deliveries.failures == []
+        assert deliveries.left == []
 
     def test_that_a_quick_retry_mends_is_not_told(self, desk: Desk) -> None:
         boom = ValueError("no")
@@ -186,10 +204,13 @@ class TestAFailure:
         deliveries.finish()
         eventually(lambda: ear.calls[-1] == ("close", 0))
         assert not deliveries.is_finished()
-        assert deliveries.abandon() == ["broken (dist 1.0)"]
+        deliveries.abandon()
         assert [one.message for one in desk.hear(deliveries)] == ["ConnectionError: down"]
-        (undelivered,) = deliveries.failures
-        assert (undelivered.name, undelivered.message, undelivered.events) == ("broken", "ConnectionError: down", 100)
+        (broken_one, _) = deliveries.subscribers
+        assert broken_one.source.left == Left(
+            message="the reporter broken (dist 1.0) has not taken 100 events: ConnectionError: down",
+            command=["hostcore", "replay", "--reporter", "broken", "--pending"],
+        )
 
     def test_in_open_is_tried_again_before_anything_is_told(self, desk: Desk) -> None:
         refused = [OSError("no route")] * 3
@@ -214,8 +235,7 @@ class TestAFailure:
         desk.write()
         desk.finish(deliveries)
         assert [one.message for one in desk.news] == ["OSError: cannot flush"]
-        (undelivered,) = deliveries.failures
-        assert (undelivered.message, undelivered.events) == ("OSError: cannot flush", 0)
+        assert deliveries.left == ["the reporter ear (dist 1.0) failed: OSError: cannot flush"]
 
     def test_that_is_fatal_ends_the_reporter_for_this_attempt_alone(self, desk: Desk) -> None:
         broken, ear = Ear("broken", do=raising(None, FatalError("the token was revoked"))), Ear()
@@ -226,7 +246,7 @@ class TestAFailure:
         assert ear.heard == [1, 2, 3]
         (failed,) = desk.news
         assert "the token was revoked; it gets no more events in this attempt" in failed.message
-        assert deliveries.failures[0].events == 2
+        assert "has not taken 2 events: FatalError: the token was revoked" in deliveries.left[0]
         again = Ear("broken")
         desk.finish(desk.deliver(again))
         assert again.heard == [2, 3]
@@ -285,7 +305,7 @@ class TestAHang:
         desk.finish(deliveries)
         assert stuck.heard == list(range(1, 51))
         assert [one.code for one in events_of(desk.news, Warning)] == ["reporter.recovered"]
-        assert deliveries.failures == []
+        assert deliveries.left == []
 
     def test_that_ends_in_an_error_is_the_same_outage(self, desk: Desk) -> None:
         gate, clock = Gate(), Clock()
@@ -315,32 +335,31 @@ class TestAHang:
         assert gate.entered.wait(120)
         clock.pass_hang_time()
         assert len(deliveries.news()) == 1
-        assert deliveries.abandon() == ["ear (dist 1.0)"]
-        assert [one.message for one in deliveries.failures] == [f"has not returned from {method} for 30 s"]
+        deliveries.abandon()
+        assert not deliveries.is_finished()
+        (left,) = deliveries.left
+        assert left.endswith(f": has not returned from {method} for 30 s")
         gate.opened.set()
         eventually(deliveries.is_finished)
 
 
-class TestARequiredReporter:
-    def test_is_behind_until_it_has_taken_everything(self, desk: Desk) -> None:
+class TestAReporterIsBehind:
+    def test_until_it_has_taken_everything(self, desk: Desk) -> None:
         gate = Gate()
-        required, other = Ear("required", do=gate, required=True), Ear("other", do=gate)
-        deliveries = desk.deliver(required, other)
-        assert deliveries.missing() == []
+        ear = Ear(do=gate)
+        deliveries = desk.deliver(ear)
+        assert deliveries.behind == []
         desk.write(count=3)
-        assert deliveries.missing() == ["required (dist 1.0)"]
-        assert not deliveries.is_settled()
+        assert deliveries.behind == ["ear (dist 1.0)"]
         gate.opened.set()
-        eventually(deliveries.is_settled)
-        assert deliveries.missing() == []
-        assert required.heard == [1, 2, 3]
+        eventually(lambda: deliveries.behind == [])
+        assert ear.heard == [1, 2, 3]
 
-    def test_that_has_given_up_stays_behind(self, desk: Desk) -> None:
-        deliveries = desk.deliver(Ear("required", do=raising(FatalError("no")), required=True))
+    def test_for_good_when_it_has_given_up(self, desk: Desk) -> None:
+        deliveries = desk.deliver(Ear(do=raising(FatalError("no"))))
         desk.write()
-        eventually(deliveries.is_settled, "it is not waited for")
         desk.finish(deliveries)
-        assert deliveries.missing() == ["required (dist 1.0)"]
+        assert deliveries.behind == ["ear (dist 1.0)"]
 
 
 class TestDeliveries:

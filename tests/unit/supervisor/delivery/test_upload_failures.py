@@ -218,7 +218,7 @@ def test_above_the_limit_of_the_spool_the_oldest_is_given_up_and_the_newest_goes
     outage = Outage(mirror, only="checkpoints/")
     record = run.commit(100)
     uploads = driven(mirror, spool_bytes=2 * record.size + 2000)
-    uploads.uploads.hear(run.saved(100))
+    uploads.uploads.on_event(run.saved(100))
     until(lambda: uploads.of(events.UploadFailed))
     for step in (200, 300, 400, 500):
         uploads.save(step)
@@ -244,7 +244,7 @@ def test_a_checkpoint_that_has_waited_too_long_is_given_up_unless_it_is_the_newe
         run.commit(step)
         if clock == "coarse":
             os.utime(run.directory.checkpoints / f"step-{step:06d}.json", (1e9, 1e9))
-        uploads.uploads.hear(run.saved(step))
+        uploads.uploads.on_event(run.saved(step))
     until(lambda: [one for one in uploads.of(events.UploadFailed, CHECKPOINT) if not one.will_retry])
     outage.is_over = True
     uploads.drain()

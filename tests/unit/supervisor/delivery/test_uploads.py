@@ -22,7 +22,7 @@ def test_a_run_is_mirrored_with_data_before_its_record_and_the_result_last(
     uploads = driven(mirror)
     for step in (100, 200):
         uploads.save(step)
-    uploads.uploads.hear(run.sample(200))
+    uploads.uploads.on_event(run.sample(200))
     uploads.drain()
     run.end()
     uploads.finish()
@@ -85,7 +85,7 @@ def test_one_event_tells_of_each_checkpoint_sample_and_document(
 ) -> None:
     uploads = driven(mirror)
     uploads.save(100)
-    uploads.uploads.hear(run.sample(100))
+    uploads.uploads.on_event(run.sample(100))
     uploads.drain()
     told = uploads.of(events.ArtifactUploaded)
     paths = ["attempts/1.json", "checkpoints/step-000100", "config/run.json", "samples/step-000100/0"]
@@ -149,7 +149,7 @@ def test_a_checkpoint_that_was_removed_before_it_could_be_copied_is_told_and_not
     run.commit(100)
     event = run.saved(100)
     run.remove(100)
-    uploads.uploads.hear(event)
+    uploads.uploads.on_event(event)
     uploads.drain()
     (told,) = uploads.of(events.Warning)
     assert told.code == "uploads.missed"
@@ -194,7 +194,7 @@ def test_a_step_that_is_written_again_ends_up_in_its_newest_version(
 def test_what_the_ledger_knows_is_not_offered_again(run: Run, mirror: Folder, driven: Callable[..., Driven]) -> None:
     first = driven(mirror)
     first.save(100)
-    first.uploads.hear(run.sample(100))
+    first.uploads.on_event(run.sample(100))
     first.drain()
     run.end()
     first.finish()
@@ -241,7 +241,7 @@ def test_an_event_of_an_earlier_attempt_that_comes_late_is_no_loss(
 ) -> None:
     run.attempt = 2
     uploads = driven(mirror)
-    uploads.uploads.hear(run.saved(100, attempt=1))
+    uploads.uploads.on_event(run.saved(100, attempt=1))
     uploads.drain()
     assert uploads.of(events.UploadFailed) == []
 
@@ -327,7 +327,7 @@ def test_checkpoints_elsewhere_have_the_same_place_in_the_mirror(
     run.directory.checkpoints.rename(tmp_path / "outputs")
     uploads = driven(mirror, checkpoints_dir=tmp_path / "outputs")
     payload = events.CheckpointSaved(path="outputs/step-000100", bytes=0, final=False)
-    uploads.uploads.hear(run.event(payload, 100))
+    uploads.uploads.on_event(run.event(payload, 100))
     uploads.drain()
     assert "checkpoints/step-000100.json" in mirror.files
     assert [one.path for one in uploads.of(events.ArtifactUploaded)][-1] == "checkpoints/step-000100"
@@ -348,7 +348,7 @@ def test_two_processes_never_upload_one_run_at_once(run: Run, mirror: Folder, dr
 def test_without_uploaders_nothing_is_touched(run: Run, driven: Callable[..., Driven]) -> None:
     before = sorted(run.directory.path.rglob("*"))
     uploads = driven().uploads
-    uploads.hear(run.saved(100))
+    uploads.on_event(run.saved(100))
     uploads.finish(final=True)
     assert uploads.is_drained()
     assert uploads.missing() == []

@@ -202,7 +202,7 @@ class Driven:
     def save(self, step: int, **options: Any) -> None:
         """Commit a checkpoint, and tell of it."""
         self.run.commit(step, **options)
-        self.uploads.hear(self.run.saved(step))
+        self.uploads.on_event(self.run.saved(step))
 
     def drain(self) -> None:
         until(self.uploads.is_drained)
@@ -215,12 +215,23 @@ class Driven:
         self.drain()
 
     def listen(self) -> list[events.Payload]:
-        self.told += self.uploads.news()
+        self.told += self.uploads.drain_events()
         return self.told
 
     def of(self, kind: type, path: str | None = None) -> list[Any]:
         found = [one for one in self.listen() if isinstance(one, kind)]
         return found if path is None else [one for one in found if getattr(one, "path", None) == path]
+
+
+def context(run: Run) -> UploadContext:
+    return UploadContext(
+        run_id="a",
+        attempt=run.attempt,
+        run_dir=str(run.directory.path),
+        base_uri=None,
+        prefix="a/framework=t",
+        is_canceled=lambda: False,
+    )
 
 
 def destination(folder: Folder, *, name: str = "folder", required: bool = False) -> Destination:

@@ -1,0 +1,183 @@
+"""The wait of an ended run for its reporters and uploaders, and its report of what they have left."""
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import attrs
+import pytest
+from desk import Ear
+from uploading import QUICK, Folder, Gate, Run, context, destination
+
+from hostcore.events.merger import Entry, EventLog
+from hostcore.supervisor.delivery.delivery import SHORT_WAIT, Delivery, WaitLimits
+from hostcore.supervisor.delivery.units import Inventory
+from hostcore.supervisor.delivery.uploads import Uploads
+from hostcore_hookspecs import Job, ReporterContext, events
+
+
+@attrs.define(eq=False)
+class Ended:
+    """A run that waits, on a clock that its waiting moves; only while ``is_ready``, whatever the machine does."""
+
+    delivery: Delivery = attrs.field(init=False)
+    leave_by: float | None = None
+    is_ready: Callable[[], object] = lambda: True
+    now: float = 0.0
+    emitted: list[events.Payload] = attrs.field(factory=list)
+
+    def tick(self) -> None:
+        self.emitted += self.delivery.drain_events()
+        if self.is_ready():
+            self.now += 1.0
+
+
+@pytest.fixture
+def ended(run: Run, mirror: Folder) -> Iterator[Callable[..., Ended]]:
+    """``ended(ear, required=True)``: a run with the uploader of the mirror, whose workers have ended."""
+    made: list[Ended] = []
+
+    def end(*ears: Ear, required: bool = False, written: int = 1, **keys: Any) -> Ended:
+        one = Ended(**keys)
+        uploads = Uploads(
+            [destination(mirror, required=required)],
+            Inventory.of(run.directory),
+            context(run),
+            limits=QUICK,
+            clock=lambda: one.now,
+        )
+        one.delivery = Delivery(
+            [ear.subscription for ear in ears],
+            uploads,
+            run.directory,
+            leave_by=lambda _: one.leave_by,
+            meanwhile=one.tick,
+            reserve_seconds=5.0,
+            clock=lambda: one.now,
+        )
+        made.append(one)
+        run.directory.events.unlink()
+        log = EventLog(run.directory.events, run_id="a", attempt=1)
+        one.delivery.start(ReporterContext(run_id="a", attempt=1, job=Job(), run_dir="/", last_seq=0))
+        for _ in range(written):
+            one.delivery.on_events(log.extend([Entry(payload=events.EpochStarted(), step=0, epoch=0)]))
+        log.close()
+        return one
+
+    yield end
+    for one in made:
+        one.delivery.abandon()
+
+
+def slow(mirror: Folder, run: Ended, until: float) -> None:
+    """Have uploads take until a time."""
+
+    def wait(_: object) -> None:
+        while run.now < until:
+            time.sleep(0.001)
+
+    mirror.before = wait
+
+
+def unreachable(mirror: Folder) -> None:
+    def fail(_: object) -> None:
+        raise ConnectionResetError("gone")
+
+    mirror.before = fail
+
+
+def test_uploads_that_get_on_are_waited_for_however_long_it_takes(ended: Callable[..., Ended], mirror: Folder) -> None:
+    run = ended(required=True, is_ready=lambda: mirror.begun)
+    slow(mirror, run, 80.0)
+    assert run.delivery.settle(WaitLimits()) is None
+    assert run.now >= 80
+    (warning,) = [one for one in run.emitted if isinstance(one, events.Warning)]
+    assert warning.message.startswith("the training is over; what is left is uploaded: 2 files")
+
+
+def test_an_outage_is_waited_for_a_while_and_what_is_required_fails_the_run(
+    ended: Callable[..., Ended], mirror: Folder
+) -> None:
+    unreachable(mirror)
+    run = ended(required=True, is_ready=lambda: mirror.begun)
+    error = run.delivery.settle(WaitLimits(uploads=60.0))
+    assert 60 <= run.now <= 64
+    assert error is not None
+    assert error.type == "NotDelivered"
+    assert "folder (somewhere 1.0), which the job requires, has not everything" in error.message
+    assert "the uploader folder has not copied everything: " in error.message
+    assert error.hint is not None
+    assert error.hint.endswith("hostcore upload a --uploader folder")
+
+
+def test_an_outage_is_waited_for_once(ended: Callable[..., Ended], mirror: Folder) -> None:
+    unreachable(mirror)
+    run = ended(is_ready=lambda: mirror.begun)
+    assert run.delivery.settle(WaitLimits()) is None
+    assert 6 <= run.now <= 9
+    run.delivery.finish(WaitLimits())
+    assert 10 <= run.now <= 15
+
+
+def test_a_required_reporter_is_waited_for_as_long_as_it_takes_events(ended: Callable[..., Ended]) -> None:
+    run: list[Ended] = []
+
+    def take(method: str, what: Any) -> None:
+        while method == "report_event" and run[0].now < 10 * what.seq:
+            time.sleep(0.001)
+
+    ear = Ear(do=take, required=True)
+    run.append(ended(ear, written=8))
+    run[0].is_ready = lambda: len(ear.heard) >= run[0].now // 10
+    assert run[0].delivery.settle(WaitLimits(required=20.0)) is None
+    assert run[0].now >= 80
+
+
+def test_a_required_reporter_that_takes_nothing_fails_the_run(ended: Callable[..., Ended]) -> None:
+    def fail(method: str, _: Any) -> None:
+        if method == "report_event":
+            raise OSError("no route")
+
+    run = ended(Ear(do=fail, required=True), written=3)
+    run.is_ready = lambda: any(isinstance(one, events.ReporterFailed) for one in run.emitted)
+    error = run.delivery.settle(WaitLimits(required=20.0))
+    assert 20 <= run.now <= 24
+    assert error is not None
+    assert "the reporter ear (dist 1.0) has not taken 3 events: OSError: no route" in error.message
+    assert error.hint is not None
+    assert error.hint.endswith("hostcore replay a --reporter ear --pending")
+
+
+def test_whoever_is_in_a_hurry_cuts_all_waiting_short(ended: Callable[..., Ended], mirror: Folder) -> None:
+    gate = Gate(mirror, "")
+    gate.close()
+    run = ended(leave_by=25.0, is_ready=lambda: mirror.begun)
+    run.delivery.settle(WaitLimits())
+    assert 20 <= run.now <= 21, "the end and its events get a part of the time"
+    run.delivery.finish(WaitLimits())
+    assert 25 <= run.now <= 26
+    assert mirror.opened[0].is_canceled()
+    gate.open()
+
+
+def test_a_second_signal_ends_all_waiting_at_once(ended: Callable[..., Ended], mirror: Folder) -> None:
+    gate = Gate(mirror, "")
+    gate.close()
+    run = ended(leave_by=-math.inf)
+    run.delivery.settle(WaitLimits())
+    run.delivery.finish(WaitLimits())
+    assert run.now <= 2, "one look each"
+    gate.open()
+
+
+def test_before_a_restart_nothing_is_waited_for_long_even_if_it_gets_on(
+    ended: Callable[..., Ended], mirror: Folder
+) -> None:
+    gate = Gate(mirror, "")
+    gate.close()
+    run = ended(is_ready=lambda: mirror.begun)
+    run.delivery.settle(SHORT_WAIT)
+    run.delivery.finish(SHORT_WAIT)
+    assert run.now <= 2 * (SHORT_WAIT.at_most + 1)
+    gate.open()
