@@ -8,7 +8,7 @@ from typing import Any, Final
 from hostcore.cli.output import echo, style, warn
 from hostcore.errors import described
 from hostcore.runs.directory import RunDirectory
-from hostcore.supervisor.delivery.backlog import Pending
+from hostcore.supervisor.delivery.backlog import Backlogs
 from hostcore.supervisor.delivery.redelivery import choose_uploaders, upload_until, uploads_of
 from hostcore.supervisor.delivery.uploads import Uploads
 from hostcore_builtin_plugins.control_characters import visible
@@ -68,7 +68,7 @@ def carry_out(
     :return: True if it was interrupted.
     """
 
-    def show_and_ask(pending: Pending) -> bool:
+    def show_and_ask(pending: Backlogs) -> bool:
         show(uploads, pending)
         return is_asked_to_stop()
 
@@ -81,7 +81,7 @@ def carry_out(
     return is_stopped
 
 
-def document_of(pending: Pending) -> dict[str, Any]:
+def document_of(pending: Backlogs) -> dict[str, Any]:
     """Return the outcome as plain JSON."""
     uploaded, skipped, failed = [], [], []
     for name, one in pending.by_uploader.items():
@@ -96,7 +96,7 @@ def document_of(pending: Pending) -> dict[str, Any]:
     return {"uploaded": uploaded, "skipped": skipped, "failed": failed}
 
 
-def print_pending(directory: RunDirectory, pending: Pending, *, interrupted: bool, as_json: bool) -> None:
+def print_pending(directory: RunDirectory, pending: Backlogs, *, interrupted: bool, as_json: bool) -> None:
     """Print the outcome for people."""
     for name, one in pending.by_uploader.items():
         problems = {**one.failing, **one.given_up} if one.unusable is None else {"everything": one.unusable}
@@ -115,11 +115,11 @@ def print_pending(directory: RunDirectory, pending: Pending, *, interrupted: boo
 
 
 @contextmanager
-def _progress(*, in_lines: bool) -> Iterator[Callable[[Uploads, Pending], object]]:
+def _progress(*, in_lines: bool) -> Iterator[Callable[[Uploads, Backlogs], object]]:
     """Show the progress on standard error: a bar on a terminal, lines elsewhere."""
     if not sys.stderr.isatty():
 
-        def print_lines(uploads: Uploads, _: Pending) -> None:
+        def print_lines(uploads: Uploads, _: Backlogs) -> None:
             for line in _lines(uploads) if in_lines else ():
                 echo(line, err=True)
 
@@ -135,7 +135,7 @@ def _progress(*, in_lines: bool) -> Iterator[Callable[[Uploads, Pending], object
     with Progress(*columns, console=Console(stderr=True), redirect_stdout=False) as progress:
         task = progress.add_task("uploading", total=None)
 
-        def show(uploads: Uploads, pending: Pending) -> None:
+        def show(uploads: Uploads, pending: Backlogs) -> None:
             for line in _lines(uploads):
                 progress.console.print(visible(line, one_line=True), markup=False, highlight=False, emoji=False)
             done = pending.uploaded_bytes

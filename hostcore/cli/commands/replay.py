@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from hostcore.runs.directory import RunDirectory
 
 if TYPE_CHECKING:
-    from hostcore.supervisor.delivery.redelivery import Replay, Replayed
+    from hostcore.supervisor.delivery.redelivery import Replay
 
 
 class ReplayError(HostcoreError):
@@ -70,24 +70,24 @@ def replay_command(
     directory = find_run(run, runs)
     with plugins_print_aside(as_json):
         replay, label = _prepared(directory, name, settings, pending=pending)
-        outcome = _carried_out(replay, label)
+        _carry_out(replay, label)
     if as_json:
-        print_json(_document(directory, label, outcome))
-    elif outcome.problem is None:
-        told = f"{label} was told {outcome.told:,} events" if outcome.told else f"there was nothing to tell {label}"
+        print_json(_document(directory, label, replay))
+    elif replay.problem is None:
+        told = f"{label} was told {replay.count:,} events" if replay.count else f"there was nothing to tell {label}"
         echo(f"{style('replayed', fg='green', bold=True)}  {directory.run_id}  ({told})")
-    if outcome.problem is not None:
-        print_error(_Failed(directory, label, outcome), verbose=verbose)
+    if replay.problem is not None:
+        print_error(_Failed(directory, label, replay), verbose=verbose)
         sys.exit(FAILED)
 
 
 class _Failed(HostcoreError):
     code = "replay.failed"
 
-    def __init__(self, directory: "RunDirectory", label: str, outcome: "Replayed") -> None:
-        where = f"after {outcome.told:,} of {outcome.events:,} events of {directory.run_id}"
-        super().__init__(f"{label} failed {where}: {outcome.problem}")
-        self.traceback = outcome.traceback
+    def __init__(self, directory: "RunDirectory", label: str, replay: "Replay") -> None:
+        where = f"after {replay.count:,} of {replay.events:,} events of {directory.run_id}"
+        super().__init__(f"{label} failed {where}: {replay.problem}")
+        self.traceback = replay.traceback
 
 
 def _prepared(
@@ -112,26 +112,27 @@ def _prepared(
         )
     if not directory.events.exists():
         raise ReplayError(f"{directory.run_id} has no events yet", file=str(directory.events))
-    return Replay(directory, chosen, pending=pending, tell=warn), label
+    return Replay(directory, chosen, pending=pending, show=warn), label
 
 
-def _document(directory: "RunDirectory", label: str, outcome: "Replayed") -> dict[str, Any]:
+def _document(directory: "RunDirectory", label: str, replay: "Replay") -> dict[str, Any]:
     return {
         "run_id": directory.run_id,
         "reporter": label,
-        "events": outcome.events,
-        "told": outcome.told,
-        "ok": outcome.problem is None,
-        "error": outcome.problem,
+        "events": replay.events,
+        "told": replay.count,
+        "ok": replay.problem is None,
+        "error": replay.problem,
     }
 
 
-def _carried_out(replay: "Replay", label: str) -> "Replayed":
+def _carry_out(replay: "Replay", label: str) -> None:
     # A reporter that is live draws itself, and there is one line to draw on.
     if replay.live_only or not replay.events or not sys.stderr.isatty():
-        return replay.run(lambda _: None)
+        replay.run(lambda _: None)
+        return
     with _bar(label, replay.events) as bar:
-        return replay.run(bar)
+        replay.run(bar)
 
 
 class _Bar(Protocol):

@@ -80,7 +80,7 @@ class _Gone(FatalError):
 class _FileItem(Item):
     """A file on its way to the destination."""
 
-    task: "_Task"
+    task: "_UnitTask"
     file: UnitFile
 
     @property
@@ -90,11 +90,11 @@ class _FileItem(Item):
 
 
 @attrs.define(eq=False)
-class _Task:
+class _UnitTask:
     """A unit on its way to the destination."""
 
     unit: Unit
-    #: What has not arrived, the seal apart.
+    #: Files that have not arrived, the seal apart.
     left: list[_FileItem] = attrs.field(factory=list)
     seal: _FileItem | None = None
     #: The last failure; None if nothing has failed since something arrived.
@@ -106,15 +106,13 @@ class _Task:
 
     @property
     def items(self) -> list[_FileItem]:
-        """What has not arrived."""
+        """The files that have not arrived."""
         return self.left if self.seal is None else [*self.left, self.seal]
 
     @property
-    def ready(self) -> list[_FileItem]:
-        """What may be copied now, as far as this unit is concerned."""
-        if self.left:
-            return [item for item in self.left if not item.is_busy]
-        return [self.seal] if self.seal is not None and not self.seal.is_busy else []
+    def ready(self) -> Iterator[_FileItem]:
+        """The files that may be copied now, as far as this unit is concerned."""
+        return (item for item in self.left or filter(None, [self.seal]) if not item.is_busy)
 
     def arrive(self, item: _FileItem, receipt: UploadReceipt) -> None:
         """Note that a file has arrived."""
@@ -146,14 +144,14 @@ class ArtifactSource(Source[_FileItem]):
         self.destination = destination
         self._when_done = when_done
         self._held: Ledger | None = None
-        self._queue: dict[Priority, dict[Unit, _Task]] = {priority: {} for priority in Priority}
+        self._queue: dict[Priority, dict[Unit, _UnitTask]] = {priority: {} for priority in Priority}
         #: Files that have arrived, and how many of them were there before.
         self._files = self._existed = 0
         self._bytes = 0
         self._copied: list[Copied] = []
         #: Names of units of which the ledger knew everything; a set that keeps its order.
         self._known: dict[str, None] = {}
-        #: Why units were given up, by name.
+        #: Reasons for which units were given up, by name.
         self._given_up: dict[str, str] = {}
 
     # -- for the scheduler ---------------------------------------------------------------------------------------------
@@ -186,16 +184,15 @@ class ArtifactSource(Source[_FileItem]):
                 return
         self._when_done(unit)
 
-    def _task(self, unit: Unit) -> _Task:
-        ledger, key, task = self._ledger, self.destination.key, _Task(unit)
-
+    def _task(self, unit: Unit) -> _UnitTask:
+        ledger, key, task = self._ledger, self.destination.key, _UnitTask(unit)
         task.left = [self._item(task, file) for file in unit.files if not ledger.knows(key, file)]
-        # A record that is there, while a file of it is not, says too much; it is offered again when they are all there.
+        # A record whose files are not all there would promise too much: it is uploaded again behind them.
         if unit.seal is not None and (task.left or not ledger.knows(key, unit.seal)):
             task.seal = self._item(task, unit.seal)
         return task
 
-    def _item(self, task: _Task, file: UnitFile) -> _FileItem:
+    def _item(self, task: _UnitTask, file: UnitFile) -> _FileItem:
         call = partial(self._upload, task, file)
         return _FileItem(name=task.unit.name, method=_METHOD, size=file.size, call=call, task=task, file=file)
 
@@ -205,10 +202,11 @@ class ArtifactSource(Source[_FileItem]):
         :param why: It is given up, and that is emitted; None if a newer one of the same name stands for it.
         """
         with self.changed:
-            task = self._queue[unit.priority].pop(unit, None)
+            was_queued = self._queue[unit.priority].pop(unit, None) is not None
             if why is not None:
-                self._abandon_unit(unit.name, why)
-                if task is not None:
+                self._given_up[unit.name] = why
+                self.emit(self._failed(unit.name, why, will_retry=False))
+                if was_queued:
                     self._when_done(unit)
             self.changed.notify_all()
 
@@ -265,7 +263,7 @@ class ArtifactSource(Source[_FileItem]):
         waits = [item.not_before - now for item in self._candidates(busy)]
         return max(0.0, min(waits)) if waits else None
 
-    def _tasks(self) -> Iterator[_Task]:
+    def _tasks(self) -> Iterator[_UnitTask]:
         for tasks in self._queue.values():
             yield from tasks.values()
 
@@ -300,12 +298,11 @@ class ArtifactSource(Source[_FileItem]):
         self._files += 1
         self._bytes += item.file.size
         self._existed += result.existed
-        if not task.items and self.has(task.unit):
+        if not task.items and self._queue[task.unit.priority].pop(task.unit, None) is not None:
             self._complete(task)
 
-    def _complete(self, task: _Task) -> None:
+    def _complete(self, task: _UnitTask) -> None:
         unit = task.unit
-        del self._queue[unit.priority][unit]
         self._copied.append(Copied(path=unit.name, uri=task.uri, files=task.copied_files, bytes=task.copied_bytes))
         if not unit.is_log:
             self.emit(events.ArtifactUploaded(path=unit.name, uri=task.uri, uploader=self.destination.label))
@@ -323,14 +320,7 @@ class ArtifactSource(Source[_FileItem]):
                 item.not_before = 0.0
 
     def give_up(self, item: _FileItem, problem: str) -> None:
-        unit = item.task.unit
-        del self._queue[unit.priority][unit]
-        self._abandon_unit(unit.name, problem)
-        self._when_done(unit)
-
-    def _abandon_unit(self, name: str, why: str) -> None:
-        self._given_up[name] = why
-        self.emit(self._failed(name, why, will_retry=False))
+        self.remove(item.task.unit, problem)
 
     def refuse(self, problem: str) -> None:
         with self.changed:
@@ -370,7 +360,7 @@ class ArtifactSource(Source[_FileItem]):
 
     # -- in the threads of the subscriber ------------------------------------------------------------------------------
 
-    def _upload(self, task: _Task, file: UnitFile) -> UploadReceipt:
+    def _upload(self, task: _UnitTask, file: UnitFile) -> UploadReceipt:
         """Upload a file, and note its arrival in the ledger."""
         unit = task.unit
         if not _is_there(unit, file):

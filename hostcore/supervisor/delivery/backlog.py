@@ -11,7 +11,7 @@ class Copied:
 
     #: As events have it.
     path: str
-    #: Where its last file is: of a checkpoint, its commit record.
+    #: Place of its last file: of a checkpoint, its commit record.
     uri: str
     #: Those that were copied now; others of it may have been there.
     files: int
@@ -39,7 +39,7 @@ class Backlog:
     failing: Mapping[str, str] = attrs.field(factory=dict)
     #: The reasons for which units were given up, by path.
     given_up: Mapping[str, str] = attrs.field(factory=dict)
-    #: Why the uploader cannot be used in this attempt; None if it can.
+    #: The reason for which the uploader cannot be used in this attempt; None if it can.
     unusable: str | None = None
     #: The time for which nothing has got through, in seconds; 0 without an outage.
     outage_seconds: float = 0.0
@@ -56,7 +56,7 @@ class Backlog:
 
 
 @attrs.frozen(kw_only=True)
-class Pending:
+class Backlogs:
     """The backlogs of all uploaders."""
 
     by_uploader: Mapping[str, Backlog]

@@ -29,7 +29,7 @@ _NICENESS: Final = 10
 
 @attrs.frozen(kw_only=True)
 class QuickRetries:
-    """How often, and for how long. The first retry comes at once."""
+    """Limits of the quick retries. The first comes at once."""
 
     #: 0: none.
     retries: int = 4
@@ -48,8 +48,8 @@ class Intervals:
     #: After the failure that begins an outage; doubled after each further one.
     first_seconds: float = 1.0
     most_seconds: float = 30.0
-    #: An outage that begins sooner than that after the one before goes on with its interval: what fails, recovers and
-    #: fails again is not asked, nor told of, every second.
+    #: An outage that begins sooner than that after the one before keeps its interval: what fails, recovers and
+    #: fails again is neither probed nor reported every second.
     steady_seconds: float = 60.0
 
 
@@ -83,9 +83,9 @@ def _is_worth_another(error: BaseException) -> bool:
 
 
 def _stamina() -> Any:
-    """Imported by the first failure. What it tells of every retry, the host tells once, as an event.
+    """Return stamina, imported by the first failure. The host reports a failure once, stamina each retry.
 
-    By itself it tells through structlog or logging, which print where they are not set up. In a program that uses
+    By itself it logs through structlog or logging, which print where they are not set up. In a program that uses
     stamina already, that is the program's business.
     """
     is_first = "stamina" not in sys.modules
@@ -128,17 +128,17 @@ class Breaker:
 
     @property
     def is_open(self) -> bool:
-        """Whether there is an outage."""
+        """True during an outage."""
         return self._began is not None
 
     @property
     def outage_seconds(self) -> float:
-        """How long the outage has lasted; 0 without one."""
+        """The time that the outage has lasted; 0 without one."""
         began = self._began
         return 0.0 if began is None else max(0.0, self._clock() - began)
 
     def admit(self) -> float:
-        """How many seconds to wait; 0: try now.
+        """Return the seconds to wait; 0: try now.
 
         In an outage a single caller is admitted, as the probe; the others wait for its result, or, should it hang, for
         another interval.

@@ -1,4 +1,4 @@
-"""How far a reporter has come in the event log: ``cursors/<name>.json``, and the log as its readers see it."""
+"""The place of a reporter in the event log, ``cursors/<name>.json``, and the log as its readers see it."""
 
 import os
 import threading
@@ -16,9 +16,9 @@ from hostcore.events.strict_json import dump
 from hostcore.events.writer import now_ms
 from hostcore_hookspecs.events import Event
 
-#: How much is read at once. A longer line is read as a whole all the same.
+#: Bytes that are read at once. A longer line is read as a whole all the same.
 _CHUNK_BYTES: Final = 64 * 1024
-#: How many decoded events are kept for readers that are a little behind.
+#: Decoded events that are kept for readers that are a little behind.
 _KEPT_EVENTS: Final = 1024
 
 
@@ -33,23 +33,23 @@ class LogView:
         self._lock = threading.Lock()
         #: By where they begin.
         self._recent: OrderedDict[int, LogLine] = OrderedDict()
-        #: What the writer has written, and no reader has taken yet; the oldest are dropped, and read from the disk.
+        #: New lines that no reader has taken yet; the oldest are dropped, and read from the disk.
         self._written: deque[LogLine] = deque(maxlen=_KEPT_EVENTS)
-        #: Where the log ends, in bytes; None: not known.
+        #: The end of the log, in bytes; None: not known.
         self._end: int | None = None
         #: Number of the newest event that was noted; 0 before the first.
         self.newest_seq = 0
 
     @property
     def size(self) -> int:
-        """How many bytes there are now."""
+        """Its size now, in bytes."""
         try:
             return self.path.stat().st_size
         except FileNotFoundError:
             return 0
 
     def note(self, lines: Sequence[LogLine]) -> None:
-        """Lines were written, which need not be read and decoded again. Never waits.
+        """Take lines that were written, so that they need not be read and decoded again. Never waits.
 
         :param lines: The newest, behind which there is nothing; empty if that is not known.
         """
@@ -59,7 +59,7 @@ class LogView:
             self.newest_seq = lines[-1].event.seq
 
     def after(self, offset: int) -> list[LogLine]:
-        """Some of the lines that begin at an offset; none if there is no whole one yet.
+        """Return some of the lines that begin at an offset; none if there is no whole one yet.
 
         :raises OSError: When the log cannot be read.
         """
@@ -75,11 +75,11 @@ class LogView:
             return found
 
     def last_seq(self) -> int:
-        """The number of the newest event; 0 if there is none."""
+        """Return the number of the newest event; 0 if there is none."""
         return self.seq_before(self.size)
 
     def seq_before(self, offset: int) -> int:
-        """The number of the last event whose line ends at or before an offset; 0 if there is none."""
+        """Return the number of the last event whose line ends at or before an offset; 0 if there is none."""
         length = _CHUNK_BYTES
         while offset > 0:
             begin = max(0, offset - length)
@@ -94,7 +94,7 @@ class LogView:
         return 0
 
     def ends_line(self, offset: int) -> bool:
-        """Whether a line ends just before an offset."""
+        """Return True if a line ends just before an offset."""
         return self._bytes(offset - 1, 1) == b"\n"
 
     def _bytes(self, offset: int, length: int) -> bytes:
@@ -135,7 +135,7 @@ class Cursor:
 
 
 class CursorFile:
-    """The file of one cursor. Written by one process, by the thread that is there just then.
+    """The file of one cursor. Single writer.
 
     :param identity: Whose cursor it is.
     """
@@ -147,9 +147,9 @@ class CursorFile:
         self._written: Cursor | None = None
 
     def read(self, log: LogView) -> tuple[Cursor, str | None]:
-        """Where to go on.
+        """Return the place to resume at.
 
-        :return: A place in this log, and what was wrong with the file, if that is why it is the beginning.
+        :return: A place in this log, and the fault of the file, if that is why it is the beginning.
         """
         try:
             found = orjson.loads(self.path.read_bytes())
@@ -170,9 +170,9 @@ class CursorFile:
         return Cursor(seq=found["seq"], offset=found["offset"]), None
 
     def write(self, cursor: Cursor) -> None:
-        """Replace the file, if it says something else.
+        """Replace the file, if it holds something else.
 
-        Not synced to the disk: a cursor that a power cut takes back only means that events are told again.
+        Not synced to the disk: a cursor that a power cut takes back only means that events are reported again.
 
         :raises OSError: When it cannot be written, or its folder is gone.
         """
@@ -195,7 +195,7 @@ def _is_count(value: Any) -> bool:
 
 
 def _misfit(cursor: Cursor, log: LogView) -> str | None:
-    """Why a cursor is not one of this log; None if it is."""
+    """Return the reason for which a cursor is not one of this log; None if it is."""
     if cursor.offset > log.size:
         return f"it points behind the end of {log.path.name}"
     if cursor.offset and not log.ends_line(cursor.offset):

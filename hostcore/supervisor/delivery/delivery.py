@@ -46,7 +46,7 @@ class WaitLimits:
     at_most: float = math.inf
 
 
-#: Where the next attempt delivers what is left, or the disk does not let the run end well.
+#: For a run whose next attempt delivers what is left, or whose disk does not let it end well.
 SHORT_WAIT: Final = WaitLimits(idle=2.0, uploads=2.0, required=2.0, at_most=5.0)
 #: The part of the idle time that is left for the end itself and its events.
 _OF_THE_END: Final = 0.4
@@ -177,7 +177,7 @@ class Delivery:
 
     @property
     def left(self) -> list[Left]:
-        """What was not delivered."""
+        """The lines about what was not delivered."""
         return [*filter(None, (one.source.left for one in self._reporters)), *self._uploads.left]
 
     def _upload_in_words(self) -> str:
@@ -261,7 +261,7 @@ def abandon(reporters: Sequence[Subscriber[EventSource]]) -> None:
 
 
 def left_before(reporters: Sequence[ReporterSubscription], directory: RunDirectory) -> list[Left]:
-    """Return what the reporters of a run that has ended never got, as their cursors have it."""
+    """Return the lines about events that the reporters of an ended run never got, as their cursors have it."""
     log, left = LogView(directory.events), []
     for one in reporters:
         cursor, _ = CursorFile(directory.cursors / f"{one.name}.json", identity=one.identity).read(log)

@@ -123,7 +123,7 @@ class EventSource(Source[Item]):
 
     @property
     def left(self) -> Left | None:
-        """What the reporter has not taken, or the reason why ``close`` has failed."""
+        """The line about events that the reporter has not taken, or about a ``close`` that has failed."""
         if not self.problem and self.cursor.offset >= self._log.size:
             return None
         count = max(0, self._log.last_seq() - self.cursor.seq)

@@ -1,7 +1,7 @@
 """The ledger of uploads, ``uploads.jsonl``: what has arrived where, one line for each file.
 
-It is appended to by one process at a time, which holds a lock on it as long as it lives. A line says what lies at the
-destination now under a path, so the newest line of a path counts. What arrived but is not written down, because the
+It is appended to by one process at a time, which holds a lock on it as long as it lives. A line is about what lies at
+the destination now under a path, so the newest line of a path counts. What arrived but is not written down, because the
 process was killed in between, is offered to the uploader again, and that looks first.
 """
 
@@ -22,7 +22,7 @@ from hostcore.supervisor.delivery.subscription import Destination
 from hostcore.supervisor.delivery.units import Unit, UnitFile
 from hostcore_hookspecs.errors import HostcoreError
 
-#: What a file system says that has no locks.
+#: Errors of a file system that has no locks.
 _LOCKLESS: Final = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL})
 
 
@@ -79,15 +79,15 @@ class Ledger:
                 self._arrived[found["place"], found["path"]] = found["sha256"]
 
     def knows(self, place: str, file: UnitFile) -> bool:
-        """Whether a file has arrived at a place, and nothing else under its name since."""
+        """Return True if a file has arrived at a place, and nothing else under its name since."""
         return self._arrived.get((place, file.relative_path)) == file.sha256
 
     def knows_all(self, place: str, unit: Unit) -> bool:
-        """Whether a unit has arrived at a place as a whole."""
+        """Return True if a unit has arrived at a place as a whole."""
         return all(self.knows(place, file) for file in unit.all_files)
 
     def note(self, to: Destination, unit: Unit, file: UnitFile, *, uri: str) -> None:
-        """Write down that a file has arrived. What comes after :meth:`close` is not written.
+        """Write down that a file has arrived; nothing after :meth:`close`.
 
         :raises OSError: When it cannot be written; this process knows it all the same.
         """

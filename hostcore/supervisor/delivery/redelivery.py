@@ -1,4 +1,4 @@
-"""Delivery by hand, after a run has ended: a reporter is told its log, its uploaders copy what they have not copied.
+"""Delivery by hand, after a run has ended: its log to a reporter, or to its uploaders what they have not copied.
 
 ``hostcore replay`` and ``hostcore upload`` load the components that the recorded job names, with the settings that they
 have there, and serve them as an attempt does.
@@ -25,7 +25,7 @@ from hostcore.runs.contract import artifact_folders
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.record import RunRecord
 from hostcore.supervisor.delivery.artifacts_source import UploadLimits
-from hostcore.supervisor.delivery.backlog import Pending
+from hostcore.supervisor.delivery.backlog import Backlogs
 from hostcore.supervisor.delivery.cursor import Cursor, CursorFile, LogView
 from hostcore.supervisor.delivery.events_source import EventLimits, EventSource
 from hostcore.supervisor.delivery.ledger import Ledger
@@ -47,7 +47,7 @@ from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.plan import PluginRef
 from hostcore_hookspecs.reporter import ReporterContext
 
-#: How long a reporter may fail without a break before it is given up.
+#: The time that a reporter may fail without a break before it is given up.
 GIVE_UP_SECONDS: Final = 30.0
 _POLL_SECONDS: Final = 0.1
 
@@ -60,12 +60,12 @@ class NoUploader(HostcoreError):
 
 @attrs.frozen(kw_only=True)
 class ChosenReporter:
-    """The reporter that is to be told."""
+    """The reporter of a replay."""
 
     subscription: ReporterSubscription
-    #: Whether it is one of the run's own.
+    #: True if it is one of the run's own.
     is_own: bool
-    #: Whether it is one of the run's own as it was in the run, so that its cursor counts for it.
+    #: True if it has the settings of the run, too, so that its cursor counts for it.
     is_same: bool
     #: The job as recorded.
     spec: JobSpec
@@ -125,7 +125,7 @@ def _position(spec: JobSpec, names: Sequence[str], name: str, discovered: Discov
     try:
         meant = resolve(name, "reporter", discovered)
     except HostcoreError:
-        return None  # told in a moment
+        return None  # reported by the caller
     return next((at for at, use in enumerate(spec.reporters) if _is(use, meant, discovered)), None)
 
 
@@ -152,7 +152,7 @@ def choose_uploaders(directory: RunDirectory, names: Sequence[str] = (), *, to: 
             for one in all_errors(error):
                 one.file = one.file or str(directory.record)
             raise
-        # What the run's own uploaders lack is their business; that they cannot be loaded must not keep this one.
+        # Ignore load errors of the run's other uploaders.
         spec, own = RunRecord.read(directory.record).spec(with_data=True), []
     if to is not None:
         base_uri = to
@@ -206,25 +206,11 @@ def _loaded(ref: PluginRef, settings: Mapping[str, Any], at: str, job_dir: Path,
 # -- events ------------------------------------------------------------------------------------------------------------
 
 
-@attrs.frozen(kw_only=True)
-class Replayed:
-    """The result of a replay."""
-
-    #: Events that it has taken.
-    told: int
-    #: Events that it was to be told.
-    events: int
-    #: What it failed with, in one line; None if it did not.
-    problem: str | None
-    #: The reporter's own traceback of that; empty if there is none.
-    traceback: str = ""
-
-
 class Replay:
     """Delivers the log as it is now to a reporter.
 
     :param pending: Only what is behind the cursor that the reporter has in this run.
-    :param tell: Takes what people should know meanwhile.
+    :param show: Takes lines for people meanwhile.
     """
 
     def __init__(
@@ -233,7 +219,7 @@ class Replay:
         chosen: ChosenReporter,
         *,
         pending: bool,
-        tell: Callable[[str], object],
+        show: Callable[[str], object],
         limits: EventLimits | None = None,
         give_up_seconds: float = GIVE_UP_SECONDS,
     ) -> None:
@@ -241,12 +227,12 @@ class Replay:
         subscription = chosen.subscription
         #: True if the reporter shows something of its own on the terminal.
         self.live_only = subscription.live_only
-        self._tell = tell
+        self._show_line = show
         self._give_up_seconds = give_up_seconds
         self._file = CursorFile(directory.cursors / f"{subscription.name}.json", identity=subscription.identity)
         self._before, problem = self._file.read(log) if chosen.is_own else (Cursor(), None)
         if pending and problem:
-            tell(f"its cursor is of no use: {problem}; it is told everything")
+            show(f"its cursor is of no use: {problem}; it is told everything")
         self._keeps_cursor = chosen.is_same or (chosen.is_own and pending)
         begin = self._before if pending else Cursor()
         last_seq = log.last_seq()
@@ -265,7 +251,7 @@ class Replay:
         )
         self._subscriber = Subscriber(self._source)
 
-    def run(self, progress: Callable[[int], object]) -> Replayed:
+    def run(self, progress: Callable[[int], object]) -> None:
         """Deliver everything.
 
         :param progress: Called now and then with the number of events taken so far.
@@ -288,18 +274,28 @@ class Replay:
                 self._file.path.parent.mkdir(exist_ok=True)
                 self._file.write(source.cursor)
         progress(source.count)
-        return Replayed(
-            told=source.count,
-            events=self.events,
-            problem=source.problem,
-            traceback=traceback_from(source.error, _is_the_reporters) if source.error else "",
-        )
+
+    @property
+    def count(self) -> int:
+        """Events that were taken."""
+        return self._source.count
+
+    @property
+    def problem(self) -> str | None:
+        """The failure that has ended it, in one line; None if everything was delivered."""
+        return self._source.problem
+
+    @property
+    def traceback(self) -> str:
+        """The reporter's own traceback of it; empty if there is none."""
+        error = self._source.error
+        return traceback_from(error, _is_the_reporters) if error else ""
 
     def _show(self, payload: events.Payload) -> None:
         if isinstance(payload, events.Warning):
-            self._tell(payload.message)
+            self._show_line(payload.message)
         elif isinstance(payload, events.ReporterFailed) and self._source.refused is None:
-            self._tell(f"{payload.reporter}: {payload.message}; it is tried again")
+            self._show_line(f"{payload.reporter}: {payload.message}; it is tried again")
 
 
 def _is_the_reporters(frame: FrameType) -> bool:
@@ -311,7 +307,7 @@ def _is_the_reporters(frame: FrameType) -> bool:
 
 
 def uploads_of(directory: RunDirectory, chosen: ChosenUploaders, *, limits: UploadLimits | None = None) -> Uploads:
-    """The uploads of a run that has ended; nothing of it is given up because it has waited.
+    """Return the uploads of a run that has ended; nothing of it is given up because it has waited.
 
     :raises LedgerBusy: When another process uploads it now.
     """
@@ -323,12 +319,12 @@ def uploads_of(directory: RunDirectory, chosen: ChosenUploaders, *, limits: Uplo
     return Uploads(chosen.destinations, inventory, context, owed=chosen.owed, limits=limits)
 
 
-def upload_until(uploads: Uploads, stop: Callable[[Pending], bool], *, give_up_seconds: float) -> bool:
+def upload_until(uploads: Uploads, stop: Callable[[Backlogs], bool], *, give_up_seconds: float) -> bool:
     """Upload until nothing is left, or nothing gets through any more.
 
-    :param stop: Called now and then with what is left; says whether to stop.
-    :param give_up_seconds: How long nothing may arrive while every uploader that has something left is failing.
-    :return: Whether it was stopped.
+    :param stop: Called now and then with what is left; returns True to stop.
+    :param give_up_seconds: The time in which nothing may arrive while every uploader that has something left fails.
+    :return: True if it was stopped.
     """
     arrived, since = -1, time.monotonic()
     try:

@@ -47,7 +47,7 @@ class Item:
     call: Callable[[], Any]
     #: Failures since it was taken last.
     failures: int = 0
-    #: When it may be tried again, on the clock.
+    #: The time at which it may be tried again, on the clock.
     not_before: float = 0.0
     #: True while a call of it is under way that is waited for.
     is_busy: bool = False
@@ -67,7 +67,7 @@ class Call(Generic[I]):
     since: float
     #: The time that it may take, in seconds.
     limit: float
-    #: How many items had been taken when it began.
+    #: Items that had been taken when it began.
     taken_before: int
     #: True for the single try of an outage.
     is_probe: bool
@@ -107,7 +107,7 @@ class Source(ABC, Generic[I]):
         self.emit = emit
         self.clock = clock
         self.changed = threading.Condition(threading.RLock())
-        #: Why nothing of it can be delivered in this attempt; None if it can.
+        #: The reason for which nothing can be delivered in this attempt; None if it can.
         self.refused: str | None = None
 
     @property

@@ -20,7 +20,7 @@ import attrs
 
 from hostcore.supervisor.delivery.units import Unit, UnitFile
 
-#: What a copy leaves free on the disk, or a twentieth of a small one.
+#: Bytes that a copy leaves free on the disk, or a twentieth of a small one.
 _ROOM_BYTES: Final = 1 << 30
 
 

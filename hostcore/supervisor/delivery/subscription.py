@@ -1,4 +1,4 @@
-"""The subscriptions of a job: each use of a reporter or uploader, its methods, and what the host has to know of it."""
+"""The subscriptions of a job: each use of a reporter or uploader, its methods, and its properties."""
 
 import hashlib
 import threading
@@ -32,11 +32,11 @@ def _nothing(*_: object) -> None:
 class Subscription:
     """One use of a component that something is delivered to."""
 
-    #: How messages name it: with its distribution and version.
+    #: Its name in messages, with its distribution and version.
     label: str
     #: Short, unique in the job: ``mlflow``, the second one ``mlflow.2``.
     name: str
-    #: Whether the run fails at its end if this has not taken everything.
+    #: True if the run fails at its end when this has not taken everything.
     required: bool = False
     open: Callable[[Any], object] = _nothing
     close: Callable[[], object] = _nothing
@@ -50,7 +50,7 @@ class ReporterSubscription(Subscription):
 
     #: The plugin, whatever its version: a cursor of another one is not used.
     identity: str
-    #: Whether it is told nothing of what earlier attempts have left untold.
+    #: True if it gets none of the events that earlier attempts have left.
     live_only: bool = False
     report_event: Callable[[Event], object]
     in_use: "threading.Lock | None" = attrs.field(factory=threading.Lock)
@@ -61,7 +61,7 @@ class Destination(Subscription):
     """One use of an uploader."""
 
     upload_artifact: Callable[[Artifact], UploadReceipt]
-    #: Tells the place from any other: what has arrived at one says nothing about another. The same in every process.
+    #: Distinguishes the place from any other: arrivals count for one place. The same in every process.
     key: str = attrs.field()
 
     @key.default
@@ -73,10 +73,10 @@ _locks: Final[WeakKeyDictionary[Component, threading.Lock]] = WeakKeyDictionary(
 
 
 def subscriptions_of(reporters: Sequence[Component], uses: Sequence[DeliveryUse]) -> list[ReporterSubscription]:
-    """The reporters of a job.
+    """Return the reporters of a job.
 
     :param reporters: Loaded, in the order of ``uses``.
-    :param uses: What the job says of each.
+    :param uses: The entry of each in the job.
     """
     hooks = Hooks(reporters, kinds=("reporter",))
     names = unique_names([one.ref.name for one in reporters])
@@ -97,10 +97,10 @@ def subscriptions_of(reporters: Sequence[Component], uses: Sequence[DeliveryUse]
 def destinations_of(
     uploaders: Sequence[Component], uses: Sequence[DeliveryUse], *, base_uri: str | None = None
 ) -> list[Destination]:
-    """The uploaders of a job that something is copied to: one that only wraps the others is around each of them.
+    """Return the uploaders of a job that copy; one that only wraps the others is around each of them.
 
     :param uploaders: Loaded, in the order of ``uses``.
-    :param uses: What the job says of each.
+    :param uses: The entry of each in the job.
     :param base_uri: The job's ``checkpoint_base_uri``; part of the place.
     """
     hooks = Hooks(uploaders, kinds=("uploader",))
@@ -119,7 +119,7 @@ def destinations_of(
 
 
 def _methods(hooks: Hooks, component: Component, required: str) -> dict[str, Any]:
-    """The methods of a component by their names; ``open`` and ``close`` are optional."""
+    """Return the methods of a component by their names; ``open`` and ``close`` are optional."""
     return {name: hooks.bind(name, of=component) or _nothing for name in ("open", required, "close")}
 
 
@@ -129,20 +129,20 @@ def _recorded_distribution(component: Component) -> str | None:
 
 
 def _key(component: Component, use: DeliveryUse, base_uri: str | None) -> str:
-    """A digest of the plugin and its settings: with another bucket in the job, nothing has been copied there yet."""
+    """Return a digest of the plugin and its settings: in another bucket of the job, nothing has arrived yet."""
     place = [_recorded_distribution(component), component.ref.name, dict(use.settings), base_uri]
     text = orjson.dumps(place, option=orjson.OPT_SORT_KEYS, default=str)
     return hashlib.sha256(text).hexdigest()[:_KEY_LENGTH]
 
 
 def mirroring(uses: Sequence[DeliveryUse], base_uri: str | None) -> tuple[DeliveryUse, ...]:
-    """The uploaders of a job, with the one that its ``checkpoint_base_uri`` stands for, unless it names that itself."""
+    """Return the uploaders of a job, with that of its ``checkpoint_base_uri``, unless the job names it."""
     named = any(is_builtin(use.use, "fsspec") and "uri" not in use.settings for use in uses)
     return tuple(uses) if base_uri is None or named else (*uses, DeliveryUse(use=FSSPEC))
 
 
 def prefix_of(run_id: str, trainer: str) -> str:
-    """Where a run belongs below any base: ``<run_id>/framework=<trainer>``; ``:`` and ``/`` in a name become ``-``."""
+    """Return the place of a run below any base: ``<run_id>/framework=<trainer>``; ``:`` and ``/`` become ``-``."""
     return f"{run_id}/framework={trainer.replace(':', '-').replace('/', '-')}"
 
 
@@ -163,7 +163,7 @@ def upload_context(spec: JobSpec, directory: RunDirectory, attempt: int, *, base
 
 
 def unique_names(names: Sequence[str]) -> list[str]:
-    """Names that are all different: a second ``mlflow`` becomes ``mlflow.2``."""
+    """Return names that are all different: a second ``mlflow`` becomes ``mlflow.2``."""
     given: list[str] = []
     for name in names:
         given.append(next(one for one in _variants(name) if one not in given))

@@ -1,4 +1,4 @@
-"""Units: what is uploaded as one, of use at its destination only when it is there as a whole; and where they lie."""
+"""Units: files that are uploaded together, since each is of use only when all have arrived; and the places of all."""
 
 import hashlib
 import time
@@ -40,9 +40,9 @@ class UnitFile:
 
     #: As the contract of uploaders has it: ``checkpoint``, ``commit``, ``sample``, …
     kind: str
-    #: Where its content lies; absolute.
+    #: The place of its content; absolute.
     path: Path
-    #: Where it belongs below the run directory, with ``/``.
+    #: Its place below the run directory, with ``/``.
     relative_path: str
     #: In bytes.
     size: int
@@ -57,7 +57,7 @@ class Unit:
     kind: Literal["checkpoint", "sample", "document"]
     #: Below the run directory: ``checkpoints/step-000200``, ``samples/step-000200/0``, ``config/run.json``.
     name: str
-    #: Tells it from another of the same name: a step may be written again, a log grows.
+    #: Distinguishes it from another of the same name: a step may be written again, a log grows.
     version: str
     files: tuple[UnitFile, ...]
     #: Uploaded after all ``files`` have arrived: the commit record of a checkpoint.
@@ -65,18 +65,18 @@ class Unit:
     step: int | None = None
     final: bool = False
     priority: Priority = Priority.USUAL
-    #: Whether its content may grow on. A commit record that comes up later waits for it.
+    #: True if its content may grow. A commit record that comes up later waits for it.
     is_log: bool = False
     #: Folder of its copy in the spool; None if its files lie in their own places.
     spooled: Path | None = None
-    #: When it was saved, in nanoseconds since 1970: the order of checkpoints.
+    #: The time of its save, in nanoseconds since 1970: the order of checkpoints.
     saved_ns: int = 0
-    #: When it began to wait, in seconds since 1970.
+    #: The time since which it waits, in seconds since 1970.
     waits_since: float = attrs.field(factory=time.time)
 
     @property
     def key(self) -> tuple[str, str]:
-        """Tells it from any other unit."""
+        """Distinguishes it from any other unit."""
         return self.name, self.version
 
     @property
@@ -90,7 +90,7 @@ class Unit:
         return sum(file.size for file in self.all_files)
 
     def artifact(self, file: UnitFile) -> Artifact:
-        """A file as an uploader gets it."""
+        """Return a file as an uploader gets it."""
         return Artifact(
             kind=file.kind,
             path=str(file.path),
@@ -102,9 +102,9 @@ class Unit:
         )
 
     def hashed(self, *, again: bool = False) -> "Unit":
-        """The same with the size and SHA-256 of every file, reading those that have none.
+        """Return the unit with the size and SHA-256 of every file, reading those that have none.
 
-        :param again: Whether to read the others, too: they have moved to where they do not change any more.
+        :param again: Read the others, too: they have moved to a place where they do not change any more.
         :raises OSError: When one cannot be read.
         """
         if not again and all(file.sha256 for file in self.files):
@@ -129,7 +129,7 @@ class Vanished(Exception):
 
 @attrs.frozen(kw_only=True)
 class ArtifactFolder:
-    """Where checkpoints or samples lie, and where they belong below the run directory."""
+    """The folder of checkpoints or samples, and its name below the run directory."""
 
     folder: Path
     #: ``checkpoints`` or ``samples``, wherever the folder is.
@@ -137,7 +137,7 @@ class ArtifactFolder:
 
 
 def committed_unit(place: ArtifactFolder, step: int) -> Unit:
-    """The checkpoint of a step where it lies.
+    """Return the checkpoint of a step in its own place.
 
     :raises Vanished: When there is none.
     """
@@ -179,7 +179,7 @@ def committed_unit(place: ArtifactFolder, step: int) -> Unit:
 
 
 def sample_unit(place: ArtifactFolder, relative: str) -> Unit:
-    """A generated sample where it lies. Its files have no SHA-256 yet.
+    """Return a generated sample in its own place. Its files have no SHA-256 yet.
 
     :param relative: Below the folder of samples: ``step-000200/0``.
     :raises Vanished: When there is none.
@@ -212,7 +212,7 @@ def sample_unit(place: ArtifactFolder, relative: str) -> Unit:
 def document_unit(
     path: Path, relative_path: str, *, kind: str, priority: Priority = Priority.USUAL, is_log: bool = False
 ) -> Unit:
-    """A document where it lies, hashed.
+    """Return a document in its own place, hashed.
 
     :raises OSError: When it cannot be read.
     """
@@ -231,7 +231,7 @@ def document_unit(
 
 
 def is_unchanged(unit: Unit) -> bool:
-    """Whether a checkpoint that lies in its own place is still the one that it was."""
+    """Return True if the files of a unit in its own place are still there, and its commit record is the same."""
     if unit.seal is None:
         return all(file.path.is_file() for file in unit.files)
     try:
@@ -242,7 +242,7 @@ def is_unchanged(unit: Unit) -> bool:
 
 @attrs.frozen(kw_only=True)
 class Inventory:
-    """Where the things of a run lie.
+    """The places of everything that a run writes.
 
     Its lease, its requests, its cursors and what belongs to the uploads themselves are not uploaded.
     """
@@ -250,14 +250,18 @@ class Inventory:
     directory: RunDirectory
     checkpoints: ArtifactFolder
     samples: ArtifactFolder
-    #: What was there and could not be read, by its name.
+    #: Errors of what is there and could not be read, by name.
     unreadable: dict[str, OSError] = attrs.field(factory=dict)
 
     @classmethod
     def of(
         cls, directory: RunDirectory, *, checkpoints: Path | None = None, samples: Path | None = None
     ) -> "Inventory":
-        """Of a run directory, and where else its checkpoints and samples may lie."""
+        """Return that of a run directory.
+
+        :param checkpoints: Their folder, if it is not in the run directory.
+        :param samples: Theirs.
+        """
         return cls(
             directory=directory,
             checkpoints=ArtifactFolder(folder=checkpoints or directory.checkpoints, name=CHECKPOINTS),
@@ -265,7 +269,7 @@ class Inventory:
         )
 
     def committed(self) -> Iterator[Unit]:
-        """All committed checkpoints, oldest first. Those that are removed meanwhile are passed over."""
+        """Yield all committed checkpoints, oldest first. Those that are removed meanwhile are passed over."""
         found = []
         for record in committed(self.checkpoints.folder):
             try:
@@ -281,7 +285,7 @@ class Inventory:
         """
         found = {}
         for claim in retired(self.checkpoints.folder):
-            with suppress(Vanished, FileNotFoundError):  # another process removes it, or a run goes on from it
+            with suppress(Vanished, FileNotFoundError):  # another process removes it, or a run resumes from it
                 found[claim] = known.get(claim) or self._retired(claim)
         return found
 
@@ -290,7 +294,7 @@ class Inventory:
         return attrs.evolve(unit, waits_since=claim.retired.stat().st_mtime)
 
     def generated(self) -> Iterator[Unit]:
-        """All generated samples, in the order of steps, hashed. Those that are removed meanwhile are passed over."""
+        """Yield all generated samples, by step, hashed. Those that are removed meanwhile are passed over."""
         steps = sorted(self.samples.folder.iterdir()) if self.samples.folder.is_dir() else []
         for step in steps:
             if step_of_folder(step.name) is None or not step.is_dir():
@@ -303,7 +307,7 @@ class Inventory:
                         continue
 
     def saved(self, payload: events.CheckpointSaved | events.SampleSaved) -> Unit:
-        """What an event tells of.
+        """Return the unit of an event.
 
         :raises Vanished: When it is not there any more.
         """
@@ -315,38 +319,38 @@ class Inventory:
         return committed_unit(self.checkpoints, step)
 
     def beginning(self, attempt: int) -> Iterator[Unit]:
-        """That an attempt has begun, and with what job."""
+        """Yield the documents of the beginning of an attempt, with its job."""
         yield from self._documents(self.directory.attempts, f"{attempt}.json", kind="config", priority=Priority.FIRST)
         # The record last: who finds it in a mirror has found the run.
         for path in (self.directory.lock, self.directory.record):
             yield from self._documents(path.parent, path.name, kind="config", priority=Priority.FIRST)
 
     def growing_logs(self) -> Iterator[Unit]:
-        """What happened so far: the event log, and what the ranks printed."""
+        """Yield the event log, and the output of the ranks."""
         yield from self.event_log()
         yield from self._documents(self.directory.logs, "rank-*.log", kind="log")
 
     def event_log(self) -> Iterator[Unit]:
-        """What happened so far."""
+        """Yield the event log."""
         yield from self._documents(self.directory.logs, self.directory.events.name, kind="log")
 
     def event_log_bytes(self) -> int:
-        """How much it holds now; 0 before it is there."""
+        """Return the size of the event log; 0 before it is there."""
         try:
             return self.directory.events.stat().st_size
         except FileNotFoundError:
             return 0
 
     def log_bytes(self) -> int:
-        """How much they hold now, all together."""
+        """Return the size of all logs together."""
         return sum(path.stat().st_size for path in self._paths(self.directory.logs, "*"))
 
     def plots(self) -> Iterator[Unit]:
-        """The pictures."""
+        """Yield the pictures."""
         yield from self._documents(self.directory.loss_plot.parent, "*", kind="plot")
 
     def ending(self) -> Iterator[Unit]:
-        """All documents of a run that has ended; how it has ended comes last."""
+        """Yield all documents of a run that has ended, the result last."""
         yield from self._documents(self.directory.attempts, "*.json", kind="config")
         for pattern in (self.directory.lock.name, "*.json"):
             yield from self._documents(self.directory.record.parent, pattern, kind="config")

@@ -21,7 +21,7 @@ import attrs
 
 from hostcore.runs.result import Left
 from hostcore.supervisor.delivery.artifacts_source import ArtifactSource, UploadLimits
-from hostcore.supervisor.delivery.backlog import Backlog, Pending
+from hostcore.supervisor.delivery.backlog import Backlog, Backlogs
 from hostcore.supervisor.delivery.calls import lower_priority
 from hostcore.supervisor.delivery.ledger import Ledger, LedgerBusy
 from hostcore.supervisor.delivery.subscriber import Subscriber
@@ -110,14 +110,14 @@ class Uploads:
             drained.append(self._events.get())
         return drained
 
-    def pending(self) -> Pending:
+    def pending(self) -> Backlogs:
         """Return what is left, and what was done."""
         backlogs = {one.subscription.name: one.source.backlog(one.outage_seconds) for one in self._uploaders}
-        return Pending(by_uploader=backlogs)
+        return Backlogs(by_uploader=backlogs)
 
     @property
     def left(self) -> list[Left]:
-        """What was not uploaded, and the command for each uploader that does it."""
+        """The lines about what was not uploaded, with the command that does it."""
         backlogs = self.pending().by_uploader.items()
         return [
             Left(message=_not_copied(name, one), command=["hostcore", "upload", "--uploader", name])

@@ -196,9 +196,9 @@ def test_a_reporter_that_fails_for_too_long_fails_the_command(ended: RunDirector
     told: list[str] = []
     chosen = redelivery.choose_reporter(ended, "loud")
     limits = EventLimits(quick=QuickRetries(retries=0))
-    replay = redelivery.Replay(ended, chosen, pending=False, tell=told.append, limits=limits, give_up_seconds=0.0)
-    outcome = replay.run(lambda _: None)
-    assert (outcome.told, outcome.events, outcome.problem) == (1, 6, "OSError: no route")
+    replay = redelivery.Replay(ended, chosen, pending=False, show=told.append, limits=limits, give_up_seconds=0.0)
+    replay.run(lambda _: None)
+    assert (replay.count, replay.events, replay.problem) == (1, 6, "OSError: no route")
     assert told == ["loud (loud 2.1): OSError: no route; it is tried again"]
     assert plugin.HEARD[-1] == "close"
     assert cursor(ended) == 1
@@ -217,8 +217,9 @@ def test_a_replay_that_fails_takes_no_cursor_back(
     chosen = redelivery.choose_reporter(ended, "loud")
     plugin.DOWN.append(2)
     limits = EventLimits(quick=QuickRetries(retries=0))
-    once_more = redelivery.Replay(ended, chosen, pending=False, tell=print, limits=limits, give_up_seconds=0.0)
-    assert once_more.run(lambda _: None).told == 1
+    once_more = redelivery.Replay(ended, chosen, pending=False, show=print, limits=limits, give_up_seconds=0.0)
+    once_more.run(lambda _: None)
+    assert once_more.count == 1
     assert cursor(ended) == 6
 
 

@@ -36,6 +36,7 @@ ROOMS = (
     "hostcore/plugins",
     "hostcore/runs",
     "hostcore/secrets",
+    "hostcore/supervisor/delivery",
     "hostcore/supervisor/workers",
     "hostcore/verification",
     "hostcore/worker",
@@ -54,7 +55,7 @@ NAMES_OF_PLUGINS = frozenset({"Settings", "Hyperparams"})
 #: Names of schemas in the OpenAPI document, which clients know; elsewhere they have a class of another purpose.
 SCHEMAS = frozenset({"CancelRequest", "Job", "Plan", "PluginUse", "Sweep", "Trial"})
 #: Names that have a second meaning yet, in a room that is not done.
-SHARED = frozenset({"Cursor", "Entry", "Kind", "Outages"})
+SHARED = frozenset({"Cursor", "Entry", "Kind", "Outage", "Source"})
 QUESTION = re.compile(r"(What|Whether|How|Where|Who|Whose|Why|When)\b")
 
 Trees = Mapping[Path, ast.Module]
