@@ -50,7 +50,7 @@ class MlflowApi:
 
         self._uri = uri.rstrip("/")
         self._timeout_seconds = timeout_seconds
-        self._credentials = get_default_host_creds(self._uri)  # type: ignore[no-untyped-call]
+        self._credentials = get_default_host_creds(self._uri)
         if token is not None or username is not None:
             self._credentials.token = token
             self._credentials.username, self._credentials.password = username, password
@@ -80,7 +80,7 @@ class MlflowApi:
         from mlflow.utils.rest_utils import http_request
 
         try:
-            answer = http_request(  # type: ignore[no-untyped-call]
+            answer = http_request(
                 self._credentials,
                 f"/api/2.0/mlflow/{path}",
                 method,

@@ -103,7 +103,7 @@ class MlflowArtifactsUploader:
             timeout_seconds=settings.timeout_seconds,
         )
         if token is None and username is None:
-            found = get_default_host_creds(settings.tracking_uri)  # type: ignore[no-untyped-call]
+            found = get_default_host_creds(settings.tracking_uri)
             token, username, password = found.token, found.username, found.password
         headers = _authorization(token=token, username=username, password=password)
         self._exchange = HttpExchange(headers=headers, timeout_seconds=settings.timeout_seconds)
