@@ -5,11 +5,13 @@ from __future__ import annotations
 import importlib.util
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+from fork_server import forked_children
 
 from hostcore.plugins.installed import discover
 from hostcore_conformance import report_on
@@ -20,6 +22,8 @@ Example = Callable[[Path], dict[str, Any]]
 HERE = Path(__file__).resolve().parent
 #: Asked with each of its programs, in example_trainers/linear.
 WITH_PROGRAMS = {("trainer", "process")}
+#: Plugins that start a process for each of many checks: its module, and what it imports for seconds.
+FORKED = {("launcher", "torchrun"): ("hostcore_engines.keeper", "torch.distributed.run")}
 
 
 def _module(file: Path) -> ModuleType:
@@ -47,7 +51,11 @@ EXAMPLES = _examples()
 
 @pytest.mark.parametrize(("kind", "name"), EXAMPLES, ids=[f"{kind}:{name}" for kind, name in EXAMPLES])
 def test_it_can_be_certified(kind: str, name: str, tmp_path: Path) -> None:
-    with open_session(name, kind=kind, start=tmp_path, **EXAMPLES[kind, name](tmp_path)) as session:
+    forks = FORKED.get((kind, name))
+    with (
+        forked_children(*forks) if forks else nullcontext(),
+        open_session(name, kind=kind, start=tmp_path, **EXAMPLES[kind, name](tmp_path)) as session,
+    ):
         results = list(session.run())
     assert [f"{one.id}: {one.status}, {one.message}" for one in results if not one.certifies] == []
     assert report_on(session.ref, results).certified
