@@ -32,7 +32,7 @@ PROJECTS := pyproject.toml hostcore/__init__.py builtin_plugins/pyproject.toml t
             $(EXAMPLES:=/pyproject.toml) constraints.txt
 
 # -E: a second build would not repeat the warnings of the first.
-BUILD_DOCS = $(PY) -m sphinx -W --keep-going -E -q -b html -d docs/_build/doctrees docs docs/_build/html
+BUILD_DOCS = $(PY) -m sphinx -W --keep-going -E -q -b html
 
 # Two for each core: a test waits for processes half of its time. The tests that take longest come first.
 WORKERS := $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
@@ -69,10 +69,7 @@ demo: $(VENV)/demo.installed ## Train the example trainer on real flights; print
 test: $(VENV)/test.installed ## Lint, types, documentation, tests
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
-	$(PY) -m mypy --num-workers auto hookspecs/hostcore_hookspecs toolkit/hostcore_toolkit builtin_plugins/hostcore_builtin_plugins hostcore \
-	  $(foreach extension,$(EXTENSIONS),$(extension)/hostcore_$(notdir $(extension))) \
-	  $(foreach example,$(EXAMPLES) $(EXAMPLE_PLUGINS),$(example)/$(notdir $(example)))
-	$(BUILD_DOCS)
+	$(MAKE) --no-print-directory -j 2 types linked-docs
 ifeq ($(COVERAGE),)
 	$(PY) -m pytest $(SUITE) $(PYTEST_ARGS)
 else
@@ -82,6 +79,17 @@ else
 	@rm -f build/coverage/data.* # torn, of processes that a test killed or let run out of disk
 	$(PY) -m coverage report
 endif
+
+.PHONY: types
+types: $(VENV)/test.installed
+	$(PY) -m mypy --num-workers auto hookspecs/hostcore_hookspecs toolkit/hostcore_toolkit builtin_plugins/hostcore_builtin_plugins hostcore \
+	  $(foreach extension,$(EXTENSIONS),$(extension)/hostcore_$(notdir $(extension))) \
+	  $(foreach example,$(EXAMPLES) $(EXAMPLE_PLUGINS),$(example)/$(notdir $(example)))
+
+# Every warning of `make docs`. Its theme would take a third of the time: it writes all titles into each page.
+.PHONY: linked-docs
+linked-docs: $(VENV)/test.installed
+	$(BUILD_DOCS) -D html_theme=basic -d docs/_build/linked/doctrees docs docs/_build/linked/html
 
 # The suites that .ci/run makes, with all points at which they kill, send signals and cut the power, in place of a few.
 # HOSTCORE_TEST_SEED chooses the points. Of the plugins for pytest that their packages bring none is wanted, not in the pytest
@@ -93,7 +101,7 @@ test-long: $(VENV)/test-long.installed ## The suites of faults and of whole syst
 
 .PHONY: docs
 docs: $(VENV)/test.installed ## Build the documentation into docs/_build/html; a warning is an error
-	$(BUILD_DOCS)
+	$(BUILD_DOCS) -d docs/_build/doctrees docs docs/_build/html
 
 .PHONY: gpu-bundle
 gpu-bundle: $(VENV)/test.installed ## Gather wheels for a machine with a GPU and without a network into build/gpu
