@@ -395,7 +395,7 @@ def a_training(optimizer, scheduler):
     return module, built, SCHEDULERS[scheduler](built)
 
 
-@pytest.mark.parametrize(("optimizer", "scheduler"), zip_longest(OPTIMIZERS, SCHEDULERS, fillvalue="adamw"))
+@pytest.mark.parametrize(("optimizer", "scheduler"), [*zip_longest(OPTIMIZERS, SCHEDULERS, fillvalue="adamw")])
 def test_a_real_training_state_comes_back_and_continues_bit_for_bit(again, optimizer, scheduler):
     parts = a_training(optimizer, scheduler)
     train(3, *parts)
