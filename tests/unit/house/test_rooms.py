@@ -4,7 +4,7 @@ Read from the source, so that a lazy import counts too.
 """
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -153,10 +153,10 @@ def _points_upwards(source: str, target: str) -> bool:
     return ROOMS.index(source) < ROOMS.index(target)
 
 
-def wrong_directions(packages: Mapping[str, Path]) -> list[str]:
+def wrong_directions(found: Sequence[Import]) -> list[str]:
     """The imports that point upwards, or out of a distribution that may not know the other."""
     wrong = []
-    for each in imports(packages):
+    for each in found:
         distribution, target = each.importer.split(".")[0], each.target.split(".")[0]
         source_room, target_room = room(each.importer), room(each.target)
         if target in MAY_IMPORT and target != distribution:
@@ -170,10 +170,10 @@ def wrong_directions(packages: Mapping[str, Path]) -> list[str]:
     return wrong
 
 
-def circle(packages: Mapping[str, Path]) -> list[str]:
+def circle(found: Sequence[Import]) -> list[str]:
     """Modules that import each other in a circle, if there are any; packages are left out."""
     graph: dict[str, set[str]] = {}
-    for each in imports(packages):
+    for each in found:
         # The target may be a name in a module.
         targets = set() if each.typing_only else {each.target, each.target.rpartition(".")[0]}
         graph.setdefault(each.importer, set()).update(targets - {each.importer})
@@ -185,11 +185,11 @@ def circle(packages: Mapping[str, Path]) -> list[str]:
     return []
 
 
-def stray_torch(packages: Mapping[str, Path]) -> list[str]:
+def stray_torch(found: Sequence[Import]) -> list[str]:
     """The imports of torch outside its rooms; for type checkers alone they are free."""
     return [
         str(each)
-        for each in imports(packages)
+        for each in found
         if not each.typing_only
         and (each.target.split(".")[0] == "torch" or each.target.startswith("safetensors.torch"))
         and not _may_load_torch(each.importer)
@@ -200,16 +200,22 @@ def _may_load_torch(importer: str) -> bool:
     return any(f"{importer}.".startswith(f"{allowed}.") for allowed in TORCH_ROOMS)
 
 
-def test_imports_point_downwards(packages: dict[str, Path]) -> None:
-    assert wrong_directions(packages) == []
+@pytest.fixture(scope="module")
+def found(packages: dict[str, Path]) -> list[Import]:
+    """Every import of the project."""
+    return imports(packages)
 
 
-def test_no_modules_import_each_other_in_a_circle(packages: dict[str, Path]) -> None:
-    assert circle(packages) == []
+def test_imports_point_downwards(found: list[Import]) -> None:
+    assert wrong_directions(found) == []
 
 
-def test_torch_is_imported_only_where_training_happens(packages: dict[str, Path]) -> None:
-    assert stray_torch(packages) == []
+def test_no_modules_import_each_other_in_a_circle(found: list[Import]) -> None:
+    assert circle(found) == []
+
+
+def test_torch_is_imported_only_where_training_happens(found: list[Import]) -> None:
+    assert stray_torch(found) == []
 
 
 def test_every_folder_of_the_host_is_a_room(packages: dict[str, Path]) -> None:
@@ -259,12 +265,12 @@ ALLOWED = [
 ]
 
 
-def _plant(root: Path, file: str, source: str) -> dict[str, Path]:
+def _plant(root: Path, file: str, source: str) -> list[Import]:
     path = root / file
     path.parent.mkdir(parents=True)
     path.write_text(source)
     name = file.split("/", maxsplit=1)[0]
-    return {name: root / name}
+    return imports({name: root / name})
 
 
 @pytest.mark.parametrize(("file", "source"), PLANTED)
@@ -278,7 +284,7 @@ def test_an_import_that_points_downwards_is_fine(tmp_path: Path, file: str, sour
 
 
 @pytest.mark.parametrize(
-    ("back", "found"),
+    ("back", "is_circle"),
     [
         ("from hostcore.job.spec import JobSpec", True),
         ("def late():\n    from hostcore.job import spec", True),
@@ -286,11 +292,11 @@ def test_an_import_that_points_downwards_is_fine(tmp_path: Path, file: str, sour
         ("from hostcore.job.names import RunId", False),
     ],
 )
-def test_a_planted_circle_is_found(tmp_path: Path, back: str, found: bool) -> None:
+def test_a_planted_circle_is_found(tmp_path: Path, back: str, is_circle: bool) -> None:
     _plant(tmp_path, "hostcore/job/spec.py", "from hostcore.job.rules import check_rules")
     (tmp_path / "hostcore/job/rules.py").write_text("from hostcore.job import sections")
     (tmp_path / "hostcore/job/sections.py").write_text(back)
-    assert bool(circle({"hostcore": tmp_path / "hostcore"})) is found
+    assert bool(circle(imports({"hostcore": tmp_path / "hostcore"}))) is is_circle
 
 
 @pytest.mark.parametrize(
