@@ -39,7 +39,9 @@ WORKERS := $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
 
 # What the examples are asked by the conformance kit, and runs that go on elsewhere take some minutes, as do the other folders
 # in tests/ and extensions/*/tests/: .ci/run makes them.
-SUITE := -n $(WORKERS) --dist loadfile --no-loadscope-reorder \
+# Their processes are forks of one that has imported what most of them need, for which each would need 10 s.
+SUITE := --tx '$(WORKERS)*popen//python=$(PY) tests/fork_server.py --worker' -W 'ignore:Module already imported' \
+         --dist loadfile --no-loadscope-reorder \
          tests/integration $(wildcard $(EXTENSIONS:=/tests/integration)) tests/unit $(wildcard $(EXTENSIONS:=/tests/unit)) $(EXAMPLES) \
          --ignore-glob='*/test_conformance.py' --ignore tests/integration/mirror
 

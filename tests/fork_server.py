@@ -12,6 +12,8 @@ forks siblings of itself. ``forked_children`` gives such a template to a test th
 What such a process cannot show is how an interpreter starts. A command whose environment says something about that
 (``PYTHONHASHSEED``, ``LD_PRELOAD``, …) is therefore started as everywhere else, and so is every
 command where processes with such libraries cannot safely be forked (macOS).
+
+The workers of pytest-xdist can be forks as well: ``--tx '4*popen//python=python tests/fork_server.py --worker'``.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import atexit
 import ctypes
 import functools
 import gc
+import hashlib
 import importlib
 import importlib.util
 import inspect
@@ -118,6 +121,11 @@ PRELOADED = (
     "uvicorn.lifespan.on",
     "uvicorn.loops.asyncio",
     "uvicorn.protocols.http.h11_impl",
+)
+#: What the tests import beside that, for workers of pytest; what is not installed is left out.
+OF_TESTS = (
+    *("datasets", "deltalake", "duckdb", "gcsfs", "lightning.pytorch", "moto.server", "optuna"),
+    *("torch.distributed.fsdp", "transformers.loss.loss_utils"),
 )
 #: The module of a worker; its contract is the argument behind it.
 WORKER = "hostcore.worker"
@@ -409,8 +417,9 @@ def _server(imported: tuple[str, ...]) -> _Server:
 
 def _connect(imported: tuple[str, ...]) -> socket.socket:
     """A line to the server, which is started if there is none: the first that gets its address does."""
-    name = "-".join(("\0hostcore-tests", os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid())), *imported))
-    address = _listening[0] if _listening else name.encode()
+    run = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
+    digest = hashlib.sha256(" ".join(imported).encode()).hexdigest()[:16]  # an address has at most 107 characters
+    address = _listening[0] if _listening else f"\0hostcore-tests-{run}-{digest}".encode()
     while True:
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener, suppress(OSError):
             listener.bind(address)
@@ -793,8 +802,20 @@ def _end(act: Callable[[], object]) -> NoReturn:
         os._exit((code or 0) & 0xFF if isinstance(code, int | None) else 1)
 
 
+def _be_worker(arguments: Sequence[str]) -> int:
+    """Start a worker of pytest-xdist with the arguments of its interpreter, and wait for its end.
+
+    The workers of one pytest, which is the parent, share a server.
+    """
+    installed = [module for module in OF_TESTS if importlib.util.find_spec(module.partition(".")[0])]
+    os.environ["PYTEST_XDIST_TESTRUNUID"] = f"workers-{os.getppid()}"
+    return popen([sys.executable, *arguments], imported=installed).wait()
+
+
 def _main(arguments: Sequence[str]) -> Callable[[], object]:
-    """Be a server, or with ``--template`` a template of the process that has started this one."""
+    """Be a server, a ``--worker``, or with ``--template`` a template of the process that has started this one."""
+    if arguments[0] == "--worker":
+        return functools.partial(_be_worker, arguments[1:])
     if arguments[0] != "--template":
         return _serve(socket.socket(fileno=int(arguments[0])), arguments[1:])
     for module in arguments[2:]:
