@@ -138,7 +138,7 @@ AGENT, RANKS = (
 KEEPER, KEPT = "hostcore_engines.keeper", "HOSTCORE_LAUNCH_FOLDER"
 #: Commands and modules that start processes in Python.
 STARTING = (
-    *("check", "evaluate", "resume", "run", "serve", "sweep", "validate"),
+    *("check", "doctor", "evaluate", "resume", "run", "serve", "sweep", "validate"),
     *("hostcore_service.container", "hostcore.entrypoint", AGENT),
 )
 #: Beginnings of variables that are read when an interpreter or a library starts.
