@@ -11,7 +11,7 @@ from typing import Any, Final
 import attrs
 
 from hostcore_builtin_plugins.jsonl_file import JsonlFile
-from hostcore_builtin_plugins.trn_events import Submission, timestamp
+from hostcore_builtin_plugins.trn_events import TrnSubmission, timestamp
 from hostcore_hookspecs import Event, ReporterContext
 from hostcore_hookspecs.events import ENDS, RunSubmitted
 
@@ -63,7 +63,7 @@ class JobIndexReporter:
             last = file.last(lambda line: _is_of(line, ctx.run_id)) if ctx.last_seq else None
         finally:
             file.close()
-        submission = Submission.of(ctx, config_path=settings.config_path, profile=settings.profile)
+        submission = TrnSubmission.of(ctx, config_path=settings.config_path, profile=settings.profile)
         self._line = last or {
             "job_id": ctx.run_id,
             "submitted_at": None,

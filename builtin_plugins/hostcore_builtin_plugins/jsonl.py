@@ -10,7 +10,7 @@ from typing import Any, Literal
 import attrs
 
 from hostcore_builtin_plugins.jsonl_file import JsonlFile
-from hostcore_builtin_plugins.trn_events import Submission, in_trn_shape
+from hostcore_builtin_plugins.trn_events import TrnSubmission, in_trn_shape
 from hostcore_hookspecs import Event, ReporterContext
 from hostcore_hookspecs.events import ENDS
 
@@ -42,7 +42,7 @@ class JsonlReporter:
     def __init__(self, *, settings: Settings) -> None:
         self._settings = settings
         self._file = JsonlFile(settings.path)
-        self._submission: Submission | None = None
+        self._submission: TrnSubmission | None = None
         self._run_dir = ""
         self._last_seq = 0
 
@@ -53,7 +53,7 @@ class JsonlReporter:
         :raises OSError: If it cannot be opened now.
         """
         settings = self._settings
-        self._submission = Submission.of(ctx, config_path=settings.config_path, profile=settings.profile)
+        self._submission = TrnSubmission.of(ctx, config_path=settings.config_path, profile=settings.profile)
         self._run_dir = ctx.run_dir
         self._last_seq = 0
         self._file.open()

@@ -19,7 +19,7 @@ _ROUNDS: Final = 5
 
 
 @attrs.frozen(kw_only=True)
-class Process:
+class ListedProcess:
     """A process as the system lists it."""
 
     #: When it started, in the system's own terms: with the pid, it tells it apart from every other process.
@@ -28,13 +28,13 @@ class Process:
     is_zombie: bool
 
 
-def look(pid: int) -> Process | None:
+def look(pid: int) -> ListedProcess | None:
     """Return a process of this machine; None if there is none of that number."""
     try:
         state, ticks = proc_stat(pid)
     except (FileNotFoundError, ProcessLookupError):
         return None if Path("/proc/self/stat").exists() else _look_without_proc(pid)
-    return Process(started=f"{boot_id()} {ticks}", is_zombie=state in "ZX")
+    return ListedProcess(started=f"{boot_id()} {ticks}", is_zombie=state in "ZX")
 
 
 def proc_stat(pid: int) -> tuple[str, int]:
@@ -160,11 +160,11 @@ def _started_by(pid: int, *, recursive: bool) -> list[int]:
     return found
 
 
-def _look_without_proc(pid: int) -> Process | None:
+def _look_without_proc(pid: int) -> ListedProcess | None:
     import psutil
 
     try:
         process = psutil.Process(pid)
-        return Process(started=str(process.create_time()), is_zombie=process.status() == psutil.STATUS_ZOMBIE)
+        return ListedProcess(started=str(process.create_time()), is_zombie=process.status() == psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return None

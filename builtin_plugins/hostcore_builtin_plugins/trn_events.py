@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import attrs
 
@@ -37,7 +37,7 @@ def timestamp(time_ms: int) -> str:
 
 
 @attrs.frozen(kw_only=True)
-class Submission:
+class TrnSubmission:
     """A job's submission, in the words of ``trn``."""
 
     config_path: str
@@ -46,7 +46,7 @@ class Submission:
     log_path: str
 
     @classmethod
-    def of(cls, ctx: ReporterContext, *, config_path: Path | None = None, profile: str | None = None) -> "Submission":
+    def of(cls, ctx: ReporterContext, *, config_path: Path | None = None, profile: str | None = None) -> Self:
         """Return the submission of a run.
 
         :param config_path: The job file; without it, the job as the run directory has it.
@@ -59,7 +59,7 @@ class Submission:
         )
 
 
-def in_trn_shape(event: Event, submission: Submission, *, run_dir: str) -> dict[str, Any]:
+def in_trn_shape(event: Event, submission: TrnSubmission, *, run_dir: str) -> dict[str, Any]:
     """An event as ``trn`` told it."""
     place = {"step": event.step, "epoch": event.epoch}
     return {
@@ -73,7 +73,7 @@ def in_trn_shape(event: Event, submission: Submission, *, run_dir: str) -> dict[
     }
 
 
-def _details(event: Event, submission: Submission, run_dir: str) -> dict[str, Any]:
+def _details(event: Event, submission: TrnSubmission, run_dir: str) -> dict[str, Any]:
     payload = event.payload
     if isinstance(payload, RunSubmitted):
         return {

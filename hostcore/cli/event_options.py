@@ -106,7 +106,7 @@ class EventOptions:
         import orjson
 
         from hostcore.events.codec import decode_event
-        from hostcore_builtin_plugins.trn_events import Submission, in_trn_shape
+        from hostcore_builtin_plugins.trn_events import TrnSubmission, in_trn_shape
         from hostcore_hookspecs.reporter import ReporterContext
 
         if not self.on_standard_output:
@@ -116,7 +116,7 @@ class EventOptions:
         if self.event_format == "trn":
             run_dir = str(plan.directory.path)
             ctx = ReporterContext(run_id=plan.spec.run_id, attempt=1, job=plan.job, run_dir=run_dir)
-            submission = Submission.of(ctx, config_path=job and job.absolute(), profile=profile)
+            submission = TrnSubmission.of(ctx, config_path=job and job.absolute(), profile=profile)
 
             def shape(line: bytes) -> bytes:
                 document = in_trn_shape(decode_event(line), submission, run_dir=run_dir)

@@ -63,7 +63,7 @@ class _Late(Exception):
 
 
 @attrs.frozen
-class _Request:
+class _ChildRequest:
     number: int
     method: str
 
@@ -75,7 +75,7 @@ class _ToSocket(io.RawIOBase):
     :param answered: Called when there is something of that.
     """
 
-    def __init__(self, end: socket.socket, answers: "_Lines", answered: Callable[[], object]) -> None:
+    def __init__(self, end: socket.socket, answers: "_PipeLines", answered: Callable[[], object]) -> None:
         self._end = end
         self._answers = answers
         self._answered = answered
@@ -97,7 +97,7 @@ class _ToSocket(io.RawIOBase):
         return size
 
 
-class _Lines:
+class _PipeLines:
     """The lines of a pipe, and whether one of them is here already."""
 
     def __init__(self, pipe: IO[bytes]) -> None:
@@ -152,7 +152,7 @@ class Child:
         self._notified = notified
         self._asked = 0
         #: Requests without an answer yet, the oldest first.
-        self._open: deque[_Request] = deque()
+        self._open: deque[_ChildRequest] = deque()
         #: When the request at hand must have been answered, by the monotonic clock; None: it takes what it takes.
         self._due: float | None = None
         self._last_lines: deque[str] = deque(maxlen=_LAST_LINES)
@@ -187,7 +187,7 @@ class Child:
         assert self._process.stdout is not None
         assert self._process.stderr is not None
         self._input, self._output = self._process.stdin, self._process.stdout
-        self._lines = _Lines(self._output)
+        self._lines = _PipeLines(self._output)
         self._batches = mine
         self._sink = pa.BufferedOutputStream(pa.PythonFile(_ToSocket(mine, self._lines, self._answer)), _WRITE_BYTES)
         self._listener = threading.Thread(
@@ -241,7 +241,7 @@ class Child:
         """
         self._asked += 1
         request = {"jsonrpc": "2.0", "id": self._asked, "method": method, "params": params}
-        self._open.append(_Request(self._asked, method))
+        self._open.append(_ChildRequest(self._asked, method))
         try:
             self._write(orjson.dumps(request, option=orjson.OPT_APPEND_NEWLINE))
         except OSError:
@@ -301,7 +301,7 @@ class Child:
     def _name(self) -> str:
         return Path(self._command[0]).name
 
-    def _answer(self) -> tuple[_Request, Any]:
+    def _answer(self) -> tuple[_ChildRequest, Any]:
         """The next answer, which is one to the oldest open request; notifications before it are passed on."""
         while True:
             line = self._line()
@@ -340,7 +340,7 @@ class Child:
             raise self._broken(f"a line that is no message: {shown}", hint="what it prints belongs on standard error")
         return message
 
-    def _raised(self, request: _Request, error: Any) -> HostcoreError:
+    def _raised(self, request: _ChildRequest, error: Any) -> HostcoreError:
         """An error that the child has answered with, as the contract's own error of that kind."""
         message = error.get("message") if isinstance(error, Mapping) else None
         if not isinstance(message, str):

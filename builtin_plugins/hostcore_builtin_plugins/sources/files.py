@@ -14,7 +14,7 @@ import pyarrow as pa
 from fsspec.asyn import AsyncFileSystem
 from fsspec.implementations.cached import CachingFileSystem
 
-from hostcore_builtin_plugins.stores.errors import Missing, StoreError, data_errors
+from hostcore_builtin_plugins.stores.errors import ObjectMissing, StoreError, data_errors
 from hostcore_builtin_plugins.stores.location import Location, last_change, plain
 from hostcore_hookspecs import InvalidData
 
@@ -36,7 +36,7 @@ def joined_ranges(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     return joined
 
 
-class _Readable(io.RawIOBase):
+class _SeekableFile(io.RawIOBase):
     """A file that can be read, anywhere in it."""
 
     def readable(self) -> bool:
@@ -48,7 +48,7 @@ class _Readable(io.RawIOBase):
         return True
 
 
-class Excerpt(_Readable):
+class FileExcerpt(_SeekableFile):
     """A file of which only parts can be read, each where it is in the whole file.
 
     :param parts: Their bytes, by where they begin.
@@ -84,7 +84,7 @@ class Excerpt(_Readable):
         return b""
 
 
-class AnsweringFile(_Readable):
+class AnsweringFile(_SeekableFile):
     """A file of a store whose reads end: a store that stalls is an error.
 
     :param file: As its file system opened it.
@@ -170,7 +170,7 @@ class DataFile:
             else:
                 with self.open(read_ahead=False) as source:
                     found = [bytes(source.read_at(end - start, start)) for start, end in joined]
-        return pa.PythonFile(Excerpt(dict(zip(starts, found, strict=True))), mode="r")
+        return pa.PythonFile(FileExcerpt(dict(zip(starts, found, strict=True))), mode="r")
 
     def head(self, length: int) -> bytes:
         """Return the first bytes; fewer if it is shorter."""
@@ -293,7 +293,7 @@ class RemoteFileTree:
         """See :class:`FileTree`."""
         try:
             info = self._info(path)
-        except Missing:
+        except ObjectMissing:
             return None
         return "folder" if info["type"] == "directory" else "file"
 

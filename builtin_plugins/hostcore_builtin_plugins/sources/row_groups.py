@@ -23,7 +23,7 @@ _LARGE_ROW = 512
 
 
 @attrs.frozen(kw_only=True)
-class Leaf:
+class LeafColumn:
     """A column as Parquet stores it: of numbers or strings, which may be in lists or structs."""
 
     #: Counts from 0, in the file.
@@ -38,7 +38,7 @@ class Footer:
     metadata: pq.FileMetaData
     schema: pa.Schema
     #: Of each column.
-    leaves: Mapping[str, Sequence[Leaf]]
+    leaves: Mapping[str, Sequence[LeafColumn]]
 
     @classmethod
     def of(cls, metadata: pq.FileMetaData) -> "Footer":
@@ -46,7 +46,7 @@ class Footer:
         schema: pa.Schema = metadata.schema.to_arrow_schema()
         index, leaves = 0, {}
         for field in schema:
-            found = [Leaf(index=index + i, kind=kind) for i, kind in enumerate(_leaf_types(field.type))]
+            found = [LeafColumn(index=index + i, kind=kind) for i, kind in enumerate(_leaf_types(field.type))]
             leaves[field.name] = found
             index += len(found)
         return cls(metadata=metadata, schema=schema, leaves=leaves)

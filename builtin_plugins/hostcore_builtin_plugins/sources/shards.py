@@ -34,7 +34,7 @@ _MOST_BYTES = 256 << 20
 
 
 @attrs.frozen(kw_only=True)
-class _Record:
+class _ShardRecord:
     """One shard of the dataset."""
 
     #: A path below the folder of the index, without ``.`` and ``..``.
@@ -82,7 +82,7 @@ class ShardsSource:
         _require_samples(index, records, files, data.rows_by_file(), pointer)
         return data
 
-    def _formats(self, index: DataFile, records: Sequence[_Record], ctx: DataContext) -> list[FileFormat]:
+    def _formats(self, index: DataFile, records: Sequence[_ShardRecord], ctx: DataContext) -> list[FileFormat]:
         """The format of each shard, by the ending of its name."""
         cache, pointer = IndexCache(ctx.cache_dir), job_pointer(ctx)
         formats: Sequence[FileFormat] = (
@@ -116,7 +116,7 @@ def _check(key: str, check: Callable[[Any], None], layout: Any) -> None:
 
 def _require_samples(
     index: DataFile,
-    records: Sequence[_Record],
+    records: Sequence[_ShardRecord],
     files: Sequence[DataFile],
     rows: Mapping[str, int],
     pointer: str,
@@ -133,7 +133,7 @@ def _require_samples(
             )
 
 
-def _read_index(file: DataFile, *, pointer: str) -> tuple[_Record, ...]:
+def _read_index(file: DataFile, *, pointer: str) -> tuple[_ShardRecord, ...]:
     """Read an index.
 
     :param pointer: Where the job names it.
@@ -151,7 +151,7 @@ def _read_index(file: DataFile, *, pointer: str) -> tuple[_Record, ...]:
     return records
 
 
-def _by_importance(records: Sequence[_Record]) -> tuple[_Record, ...]:
+def _by_importance(records: Sequence[_ShardRecord]) -> tuple[_ShardRecord, ...]:
     """The most important shards first; those of one weight in the order of the index."""
     return tuple(sorted(records, key=lambda record: -record.weight))
 
@@ -181,11 +181,11 @@ class _Index:
             raise self._invalid(f"{self._file.name} has no records: the dataset has no shards", None)
         return records
 
-    def record(self, index: int, found: Any) -> _Record:
+    def record(self, index: int, found: Any) -> _ShardRecord:
         """One of them, checked."""
         if not isinstance(found, dict):
             raise self.error(index, "", "is not an object", None)
-        return _Record(
+        return _ShardRecord(
             shard=self._shard(index, found.get("shard")),
             samples=self._samples(index, found.get("samples")),
             importance=self._importance(index, found.get("importance")),

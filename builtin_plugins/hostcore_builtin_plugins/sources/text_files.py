@@ -12,7 +12,7 @@ import pyarrow as pa
 from hostcore_builtin_plugins.sources.columns import closest_column
 from hostcore_builtin_plugins.sources.file_dataset import FileFormat, FileIndex, FilePart, ShardLocation
 from hostcore_builtin_plugins.sources.files import DataFile
-from hostcore_builtin_plugins.sources.text_index import IndexCache, Stretch, TextIndex
+from hostcore_builtin_plugins.sources.text_index import IndexCache, TextIndex, TextStretch
 from hostcore_builtin_plugins.sources.text_scan import TextReader, TextScan
 from hostcore_builtin_plugins.sources.text_types import TypesDiffer, escaped
 from hostcore_hookspecs import InvalidData
@@ -25,7 +25,7 @@ CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
 class TextPart(FilePart):
     """The stretches of text that make a shard: one, or all of a file that has to be unpacked from its beginning."""
 
-    stretches: Sequence[Stretch]
+    stretches: Sequence[TextStretch]
     #: See :class:`TextIndex`.
     records: str
 
@@ -150,7 +150,7 @@ class TextFormat(FileFormat):
                 schema, rows = scan.infer(text, ends, schema)
                 if rows:
                     end, checksum = start + len(text), zlib.crc32(text)
-                    stretches.append(Stretch(start=start, end=end, num_rows=rows, checksum=checksum))
+                    stretches.append(TextStretch(start=start, end=end, num_rows=rows, checksum=checksum))
         return TextIndex(schema=schema or pa.schema([]), records=scan.records, stretches=stretches)
 
 
@@ -169,7 +169,7 @@ def _unpacked(file: DataFile) -> Iterator[pa.NativeFile]:
             yield source
 
 
-def _texts(file: DataFile, stretches: Sequence[Stretch]) -> Iterator[tuple[Stretch, bytes]]:
+def _texts(file: DataFile, stretches: Sequence[TextStretch]) -> Iterator[tuple[TextStretch, bytes]]:
     """The text of each stretch."""
     if _codec(file) is None:
         for stretch in stretches:

@@ -25,7 +25,7 @@ _SMALLEST_FILE = 1 << 20
 
 
 @attrs.frozen(kw_only=True)
-class Stretch:
+class TextStretch:
     """Whole records that follow each other."""
 
     #: Begin and end, in bytes, after unpacking.
@@ -43,7 +43,7 @@ class TextIndex:
     schema: pa.Schema
     #: How records are told apart, as the format calls it.
     records: str
-    stretches: Sequence[Stretch]
+    stretches: Sequence[TextStretch]
 
 
 class IndexCache:
@@ -76,7 +76,7 @@ class IndexCache:
             schema=pa.ipc.read_schema(pa.py_buffer(b64decode(found["schema"]))),
             records=found["records"],
             stretches=[
-                Stretch(start=start, end=end, num_rows=rows, checksum=checksum)
+                TextStretch(start=start, end=end, num_rows=rows, checksum=checksum)
                 for start, end, rows, checksum in found["stretches"]
             ],
         )

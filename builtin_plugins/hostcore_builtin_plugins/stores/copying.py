@@ -8,7 +8,7 @@ from typing import Final, Protocol, Self
 
 import attrs
 
-from hostcore_builtin_plugins.stores.errors import Missing, is_denied, upload_errors
+from hostcore_builtin_plugins.stores.errors import ObjectMissing, is_denied, upload_errors
 from hostcore_hookspecs import Artifact, FatalError, TransientError, UploadReceipt
 
 #: Size of the pieces that are read at once.
@@ -83,7 +83,7 @@ def digest_of(pieces: Iterable[bytes]) -> tuple[int, str]:
     return size, digest.hexdigest()
 
 
-class Store(Protocol):
+class ObjectStore(Protocol):
     """Keeps objects under paths, which have ``/`` and start at the store's own root. Used from several threads."""
 
     def uri(self, path: str) -> str:
@@ -103,7 +103,7 @@ class Store(Protocol):
         """Write an object, or replace it, so that readers see the old one, if any, or the new one."""
 
 
-def copy(store: Store, content: Content, path: str, *, verify: bool) -> UploadReceipt:
+def copy(store: ObjectStore, content: Content, path: str, *, verify: bool) -> UploadReceipt:
     """Write the content, unless the object has it.
 
     :param verify: Read back all that was written.
@@ -121,13 +121,13 @@ def copy(store: Store, content: Content, path: str, *, verify: bool) -> UploadRe
         return UploadReceipt(uri=uri, size=size or 0, sha256=sha256)
 
 
-def _is_there(store: Store, content: Content, path: str) -> bool:
+def _is_there(store: ObjectStore, content: Content, path: str) -> bool:
     """Return True if an object has the content; an equal size is no proof: the tensors of two checkpoints have one."""
     try:
         if store.size(path) != content.size:
             return False
         _, sha256 = digest_of(store.pieces(path, content.size, content))
-    except (FileNotFoundError, Missing):  # removed since
+    except (FileNotFoundError, ObjectMissing):  # removed since
         return False
     except Exception as error:
         # Who may write need not be allowed to look; S3 does not even tell them that there is nothing.

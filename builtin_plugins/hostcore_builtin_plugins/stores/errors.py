@@ -30,19 +30,19 @@ class StoreError(HostcoreError):
         self.retry_after_seconds = retry_after_seconds
 
 
-class Missing(StoreError):
+class ObjectMissing(StoreError):
     """There is nothing of that name."""
 
     code = "store.missing"
 
 
-class Denied(StoreError):
+class AccessDenied(StoreError):
     """The credentials do not allow the request, or there are none."""
 
     code = "store.denied"
 
 
-class Full(StoreError):
+class StoreFull(StoreError):
     """The disk or the quota has no room."""
 
     code = "store.no_space"
@@ -127,7 +127,7 @@ def meaning(error: Exception, uri: str, pointer: str | None = None) -> HostcoreE
         where.update(is_transient=True, retry_after_seconds=retry_after, hint=_CHECK_STORE)
         return Unreachable(f"{uri} cannot be reached: {_text(error)}", **where)
     if isinstance(error, FileNotFoundError):
-        return Missing(f"there is nothing at {uri}", is_transient=status is None, hint=_CHECK_NAME, **where)
+        return ObjectMissing(f"there is nothing at {uri}", is_transient=status is None, hint=_CHECK_NAME, **where)
     return _of_this_machine(error, uri, where) or _of_the_way(error, uri, where, status)
 
 
@@ -138,7 +138,7 @@ def _of_this_machine(error: Exception, uri: str, where: dict[str, Any]) -> Store
     file = str(error.filename or uri)
     if is_no_space(error):
         where = {**where, "file": file, "hint": "make room; nothing half-written was left", "is_transient": True}
-        return Full(f"the disk is full: there is no room for {uri}", **where)
+        return StoreFull(f"the disk is full: there is no room for {uri}", **where)
     if not error.filename or isinstance(error, FileNotFoundError | TimeoutError | ConnectionError):
         return None
     message = f"{file} cannot be used{'' if file in uri else f' for {uri}'}: {str(error.strerror).lower()}"
@@ -150,7 +150,7 @@ def _of_the_way(error: Exception, uri: str, where: dict[str, Any], status: int |
     """Return the error for a server, or for the network before it."""
     text = _text(error)
     if _lacks_credentials(error) or is_denied(error) or status == 401:
-        return Denied(f"{uri}: permission denied: {text}", hint=_CREDENTIALS, **where)
+        return AccessDenied(f"{uri}: permission denied: {text}", hint=_CREDENTIALS, **where)
     if isinstance(error, ValueError | ImportError | TypeError):
         return Unreachable(f"{uri} cannot be used: {text}", hint=_CHECK_OPTIONS, **where)
     is_silent, is_refused = isinstance(error, TimeoutError | ConnectionError), status in range(400, 500)
@@ -222,7 +222,7 @@ def is_no_space(error: Exception) -> bool:
 
 def is_denied(error: Exception) -> bool:
     """Return True if the store does not let these credentials do this."""
-    if isinstance(error, Denied | PermissionError) or isinstance(error.__cause__, PermissionError):
+    if isinstance(error, AccessDenied | PermissionError) or isinstance(error.__cause__, PermissionError):
         return True
     return _answer(error)[0] == 403 or str(error).startswith("Forbidden")  # gcsfs has no status for it
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import attrs
 from fsspec.asyn import AsyncFileSystem
 
-from hostcore_builtin_plugins.stores.copying import PIECE_BYTES, Content, Store
+from hostcore_builtin_plugins.stores.copying import PIECE_BYTES, Content, ObjectStore
 from hostcore_builtin_plugins.stores.errors import StoreError, is_denied
 from hostcore_builtin_plugins.stores.filesystems import is_thread_safe
 from hostcore_builtin_plugins.stores.location import ANSWER_SECONDS, Location
@@ -25,7 +25,7 @@ T = TypeVar("T")
 _S3_TRIES: Final = 1
 
 
-class StoreFolder(Store):
+class StoreFolder(ObjectStore):
     """A folder, and the client that reaches it.
 
     :param uri: The folder.
@@ -56,12 +56,12 @@ class StoreFolder(Store):
         return root.below(path)
 
     def uri(self, path: str) -> str:
-        """See :class:`Store`."""
+        """See :class:`ObjectStore`."""
         place = self._at(path)
         return str(place.filesystem.unstrip_protocol(place.path))
 
     def size(self, path: str) -> int | None:
-        """See :class:`Store`.
+        """See :class:`ObjectStore`.
 
         :raises IsADirectoryError: There is a folder of that name, where that excludes a file.
         """
@@ -74,7 +74,7 @@ class StoreFolder(Store):
         return None
 
     def pieces(self, path: str, size: int, content: Content) -> Iterator[bytes]:
-        """See :class:`Store`."""
+        """See :class:`ObjectStore`."""
         place = self._at(path)
         filesystem = place.filesystem
         if isinstance(filesystem, AsyncFileSystem):
@@ -88,7 +88,7 @@ class StoreFolder(Store):
                 yield piece
 
     def put(self, content: Content, path: str) -> None:
-        """See :class:`Store`."""
+        """See :class:`ObjectStore`."""
         place = self._at(path)
         self._put(place.filesystem, content, place.path)
 

@@ -23,7 +23,7 @@ from fsspec.callbacks import Callback
 
 from hostcore_builtin_plugins.background import in_background
 from hostcore_builtin_plugins.control_characters import visible
-from hostcore_builtin_plugins.stores.errors import Full, Unreachable, WrongContent, is_no_space, store_errors
+from hostcore_builtin_plugins.stores.errors import StoreFull, Unreachable, WrongContent, is_no_space, store_errors
 from hostcore_builtin_plugins.stores.filesystems import is_thread_safe
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def _require_room(wanted: Sequence[Wanted], pointer: str | None) -> None:
     folder = next(place for place in target.parents if place.is_dir())
     needed, free = sum(one.size or 0 for one in wanted), shutil.disk_usage(folder).free
     if needed > free:
-        raise Full(
+        raise StoreFull(
             f"{needed:,} bytes are to be brought here, and {folder} has room for {free:,}",
             pointer=pointer,
             file=str(folder),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import attrs
 
 from hostcore_builtin_plugins.background import in_background
-from hostcore_builtin_plugins.stores.errors import Missing, StoreError, store_errors
+from hostcore_builtin_plugins.stores.errors import ObjectMissing, StoreError, store_errors
 from hostcore_builtin_plugins.stores.filesystems import connect
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class Location:
     def listing(self) -> Listing:
         """List all that is here.
 
-        :raises StoreError: :class:`Missing` when there is nothing; :class:`Unreachable` without an answer.
+        :raises StoreError: :class:`ObjectMissing` when there is nothing; :class:`Unreachable` without an answer.
         """
         info = self.ask(lambda fs: fs.info(self.path))
         if info["type"] != "directory":
@@ -107,7 +107,7 @@ class Location:
             if not path.endswith("/")  # the mark of an empty folder in an object store
         ]
         if not files:
-            raise Missing(f"the folder {self.uri} is empty", pointer=self.pointer, file=self.uri)
+            raise ObjectMissing(f"the folder {self.uri} is empty", pointer=self.pointer, file=self.uri)
         return Listing(is_folder=True, files=tuple(files))
 
     def names(self) -> list[str]:
@@ -148,7 +148,7 @@ class Location:
     def _if_there(self, question: "Callable[[AbstractFileSystem], T]") -> T | None:
         try:
             return self.ask(question)
-        except Missing:
+        except ObjectMissing:
             return None
 
     def ask(self, question: "Callable[[AbstractFileSystem], T]") -> T:

@@ -16,7 +16,7 @@ from annotated_types import Gt, Le, MinLen
 
 from hostcore_builtin_plugins.extras import require
 from hostcore_builtin_plugins.http_exchange import check_url
-from hostcore_builtin_plugins.stores.copying import Content, Store, copy
+from hostcore_builtin_plugins.stores.copying import Content, ObjectStore, copy
 from hostcore_builtin_plugins.stores.errors import upload_errors
 from hostcore_hookspecs import (
     Artifact,
@@ -80,7 +80,7 @@ class MlflowArtifactsUploader:
         self._ctx: UploadContext | None = None
         self._api: MlflowApi | None = None
         self._exchange: HttpExchange | None = None
-        self._store: Store | None = None
+        self._store: ObjectStore | None = None
         #: Held while the run is looked for, so that it is made once.
         self._finding = threading.Lock()
         self._is_canceled: Callable[[], bool] = bool
@@ -124,14 +124,14 @@ class MlflowArtifactsUploader:
             self._exchange.close()
         self._api = self._exchange = self._store = None
 
-    def _found_store(self) -> Store:
+    def _found_store(self) -> ObjectStore:
         with self._finding:
             if self._store is None:
                 with upload_errors(self._settings.tracking_uri):
                     self._store = self._find_store()
             return self._store
 
-    def _find_store(self) -> Store:
+    def _find_store(self) -> ObjectStore:
         """Find the store of the MLflow run's artifacts: its server, or a store that is written to from here."""
         from hostcore_builtin_plugins.stores.folder import StoreFolder
         from hostcore_trackers.mlflow_run import MlflowRun, experiment_id
@@ -166,7 +166,7 @@ def _submitted_ms(run_dir: str) -> int:
         raise TransientError("the run has no event yet", retry_after_seconds=0.2) from error
 
 
-class ServedArtifacts(Store):
+class ServedArtifacts(ObjectStore):
     """The artifacts of one MLflow run, where its server keeps them itself.
 
     :param tracking_uri: Of the server.
@@ -188,11 +188,11 @@ class ServedArtifacts(Store):
         self._run_id = run_id
 
     def uri(self, path: str) -> str:
-        """See :class:`Store`. One that MLflow's own functions take."""
+        """See :class:`ObjectStore`. One that MLflow's own functions take."""
         return f"runs:/{self._run_id}/{path}"
 
     def size(self, path: str) -> int | None:
-        """See :class:`Store`."""
+        """See :class:`ObjectStore`."""
         folder, _, name = path.rpartition("/")
         for entry in self._list(f"{self._root}/{folder}".rstrip("/")):
             if entry["path"].rpartition("/")[2] == name and not entry.get("is_dir"):
@@ -204,12 +204,12 @@ class ServedArtifacts(Store):
             return orjson.loads(answer.read()).get("files", []) if answer.status != 404 else []
 
     def pieces(self, path: str, size: int, content: Content) -> Iterator[bytes]:
-        """See :class:`Store`."""
+        """See :class:`ObjectStore`."""
         del size  # the answer has an end
         return self._objects.pieces(self._url(path), content)
 
     def put(self, content: Content, path: str) -> None:
-        """See :class:`Store`. The server stores a file once it has all of it.
+        """See :class:`ObjectStore`. The server stores a file once it has all of it.
 
         :raises FatalError: The path is one that the server refuses, or would store under another name.
         """

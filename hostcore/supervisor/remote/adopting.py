@@ -34,7 +34,7 @@ from hostcore.supervisor.remote.checkpoints import bring_newest
 from hostcore.supervisor.remote.mirror import LOCK, Mirror, mirror_of
 from hostcore.supervisor.writable import file_errors
 from hostcore_builtin_plugins.processes import place_name
-from hostcore_builtin_plugins.stores.errors import Missing, StoreError, Unreachable
+from hostcore_builtin_plugins.stores.errors import ObjectMissing, StoreError, Unreachable
 from hostcore_builtin_plugins.stores.location import Location
 
 Tell = Callable[[str], object]
@@ -243,7 +243,7 @@ def fetch_run(mirror: Mirror, target: Path, checkpoints: Path | None, tell: Tell
         if content is not None:
             write_file(target / name, [content])
         elif name not in (LOCK, "result.json"):  # it was there a moment ago
-            raise Missing(f"{mirror.uri}/{name} is gone", file=mirror.uri)
+            raise ObjectMissing(f"{mirror.uri}/{name} is gone", file=mirror.uri)
     _bring_log(mirror.place.below("logs/events.jsonl"), directory.events)
     _tell_of_end(directory, max(attempts, default=0), tell)
     committed, abandoned = mirror.steps()
@@ -262,7 +262,7 @@ def _bring_log(place: Location, target: Path) -> None:
 
     try:
         bring(place.filesystem, [Wanted(source=place.path, uri=place.uri, target=target)], label="events")
-    except Missing:
+    except ObjectMissing:
         target.unlink(missing_ok=True)
 
 

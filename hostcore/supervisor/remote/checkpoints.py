@@ -23,7 +23,7 @@ from hostcore.runs.record import RunRecord
 from hostcore.supervisor.plan import RunPlan
 from hostcore.supervisor.remote.cache import put_in_place, sync_folders
 from hostcore.supervisor.remote.mirror import options_for, untrusted
-from hostcore_builtin_plugins.stores.errors import Missing, WrongContent, store_errors
+from hostcore_builtin_plugins.stores.errors import ObjectMissing, WrongContent, store_errors
 from hostcore_builtin_plugins.stores.location import Location
 
 
@@ -45,7 +45,7 @@ def bring_newest(
             if step not in committed:
                 raise CheckpointError("it has no commit record, so it was never copied as a whole")
             return bring(folder, step, target)
-        except (CheckpointError, Missing, WrongContent) as error:  # every other one says something of the store
+        except (CheckpointError, ObjectMissing, WrongContent) as error:  # every other one says something of the store
             tell(f"the checkpoint {folder.uri}/{folder_name(step)} is passed over: {error.message}")
     return None
 

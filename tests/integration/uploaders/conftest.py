@@ -1,6 +1,5 @@
 """Artifacts, stores that really run, and a server between that breaks what goes through it."""
 
-import hashlib
 import logging
 import socket
 import threading
@@ -17,6 +16,7 @@ import boto3
 import fsspec
 import gcsfs.core
 import pytest
+from artifacts import artifact, context, upload_context
 from fsspec.implementations.arrow import ArrowFSWrapper
 from fsspec.implementations.memory import MemoryFileSystem
 from gcp_storage_emulator.server import create_server
@@ -25,36 +25,10 @@ from pyarrow.fs import LocalFileSystem
 
 from hostcore_builtin_plugins.stores import put
 from hostcore_builtin_plugins.uploaders.fsspec import FsspecUploader
-from hostcore_hookspecs import Artifact, UploadContext
 
-PREFIX = "run-1/framework=tiny"
+__all__ = ["artifact", "context"]
+
 CREDENTIALS = {"aws_access_key_id": "key", "aws_secret_access_key": "secret", "region_name": "us-east-1"}
-
-
-@pytest.fixture
-def artifact(tmp_path: Path) -> Callable[..., Artifact]:
-    """``artifact("a/b.bin", b"...")``: as the host describes a file; its content lies elsewhere, under another name."""
-
-    def make(relative_path: str, content: bytes, *, kind: str = "checkpoint", **more: Any) -> Artifact:
-        path = tmp_path / "spool" / uuid.uuid4().hex
-        path.parent.mkdir(exist_ok=True)
-        path.write_bytes(content)
-        sha256 = hashlib.sha256(content).hexdigest()
-        return Artifact(
-            kind=kind, path=str(path), relative_path=relative_path, size=len(content), sha256=sha256, **more
-        )
-
-    return make
-
-
-def context(**changes: Any) -> UploadContext:
-    told = {"run_id": "run-1", "run_dir": "/runs/run-1", "base_uri": None, "prefix": PREFIX}
-    return UploadContext(**{**told, "is_canceled": lambda: False, **changes})
-
-
-@pytest.fixture(name="context")
-def context_fixture() -> Callable[..., UploadContext]:
-    return context
 
 
 @attrs.frozen(kw_only=True)
@@ -71,7 +45,7 @@ class RunningStore:
         changes = {name: more.pop(name) for name in ("is_canceled", "prefix") if name in more}
         settings = {"uri": self.uri, "storage_options": {**self.options, **(options or {})}, "timeout_seconds": 60.0}
         uploader = FsspecUploader(settings=FsspecUploader.Settings(**{**settings, **more}))
-        uploader.open(context(**changes))
+        uploader.open(upload_context(**changes))
         yield uploader
         uploader.close()
 

@@ -37,6 +37,8 @@ ROOMS = (
     "hostcore/runs",
     "hostcore/secrets",
     "hostcore/supervisor/delivery",
+    "builtin_plugins/hostcore_builtin_plugins",
+    "hostcore/supervisor/remote",
     "hostcore/supervisor/workers",
     "hostcore/verification",
     "hostcore/worker",

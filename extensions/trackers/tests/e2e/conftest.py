@@ -16,10 +16,13 @@ import attrs
 import orjson
 import pytest
 import urllib3
+from artifacts import artifact
 from ports import free_ports
 
 from hostcore_hookspecs import Event, Job, ReporterContext
 from hostcore_hookspecs.events import Payload
+
+__all__ = ["artifact"]
 
 
 @attrs.define

@@ -1,6 +1,5 @@
 """The uploader ``mlflow-artifacts`` and a real MLflow server: its database, its API, its artifact store."""
 
-import hashlib
 import os
 import random
 import signal
@@ -18,7 +17,7 @@ import pytest
 from mlflow import MlflowClient
 from ports import free_ports
 
-from hostcore_hookspecs import Artifact, FatalError, Job, TransientError, UploadContext
+from hostcore_hookspecs import FatalError, Job, TransientError, UploadContext
 from hostcore_trackers.mlflow_artifacts import MlflowArtifactsUploader
 
 NAMES = [
@@ -79,17 +78,6 @@ def run_dir(tmp_path: Path) -> Path:
     (folder / "logs").mkdir(parents=True)
     (folder / "logs" / "events.jsonl").write_text('{"seq": 1, "time_ms": 1700000000123, "event": "run_submitted"}\n')
     return folder
-
-
-@pytest.fixture
-def artifact(tmp_path: Path) -> Callable[[str, bytes], Artifact]:
-    def make(name: str, content: bytes) -> Artifact:
-        path = tmp_path / uuid.uuid4().hex
-        path.write_bytes(content)
-        digest = hashlib.sha256(content).hexdigest()
-        return Artifact(kind="checkpoint", path=str(path), relative_path=name, size=len(content), sha256=digest)
-
-    return make
 
 
 @pytest.fixture

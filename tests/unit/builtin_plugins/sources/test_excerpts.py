@@ -3,13 +3,13 @@ import io
 import pyarrow as pa
 import pytest
 
-from hostcore_builtin_plugins.sources.files import Excerpt, joined_ranges
+from hostcore_builtin_plugins.sources.files import FileExcerpt, joined_ranges
 
 CONTENT = bytes(range(200))
 
 
-def excerpt() -> Excerpt:
-    return Excerpt({10: CONTENT[10:50], 100: CONTENT[100:120]})
+def excerpt() -> FileExcerpt:
+    return FileExcerpt({10: CONTENT[10:50], 100: CONTENT[100:120]})
 
 
 def test_ranges_that_nearly_touch_are_fetched_as_one() -> None:

@@ -65,8 +65,8 @@ def test_the_base_of_the_job_is_taken_unless_the_uploader_has_its_own(
         uploader = FsspecUploader(settings=settings)
         uploader.open(context(base_uri=str(tmp_path / "base")))
         receipt = uploader.upload_artifact(artifact("config/run.json", b"{}"))
-        assert receipt.uri == f"file://{tmp_path}/{place}/run-1/framework=x/config/run.json"
-        assert (tmp_path / place / "run-1/framework=x/config/run.json").read_bytes() == b"{}"
+        assert receipt.uri == f"file://{tmp_path}/{place}/run-1/framework=tiny/config/run.json"
+        assert (tmp_path / place / "run-1/framework=tiny/config/run.json").read_bytes() == b"{}"
 
 
 def test_what_a_process_left_that_died_while_it_wrote_is_removed_by_the_next(
