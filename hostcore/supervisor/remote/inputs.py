@@ -38,7 +38,7 @@ class UnresolvedInput(HostcoreError):
 
 
 @attrs.frozen(kw_only=True)
-class Source:
+class InputPlace:
     """Place of an input."""
 
     #: The key in ``ctx.model_handles``.
@@ -62,7 +62,7 @@ class Source:
         return Path(f"/{path.lstrip('/')}") if scheme in ("file", "local") else None
 
 
-def sources(spec: JobSpec, resolvers: Sequence[Component]) -> list[Source]:
+def sources(spec: JobSpec, resolvers: Sequence[Component]) -> list[InputPlace]:
     """Return the places of the inputs and the weights of a job.
 
     :param resolvers: Asked about every reference, in this order; the first answer counts.
@@ -71,11 +71,13 @@ def sources(spec: JobSpec, resolvers: Sequence[Component]) -> list[Source]:
     if not spec.inputs and spec.weights is None:
         return []
     asked = _Resolvers(spec, resolvers)
-    weights = [Source(name="weights", pointer="/weights", location=spec.weights)] if spec.weights is not None else []
-    return [*weights, *_each(spec.inputs.items(), lambda one: _source(*one, asked), spec)]
+    weights = (
+        [InputPlace(name="weights", pointer="/weights", location=spec.weights)] if spec.weights is not None else []
+    )
+    return [*weights, *_each(spec.inputs.items(), lambda one: _place(*one, asked), spec)]
 
 
-def _source(name: str, one: InputSpec, resolvers: "_Resolvers") -> Source:
+def _place(name: str, one: InputSpec, resolvers: "_Resolvers") -> InputPlace:
     pointer = f"/inputs/{escaped(name)}"
     options = _without_secrets(dict(one.storage_options or {}), f"{pointer}/storage_options")
     location, ref = _without_secrets(one.uri, f"{pointer}/uri"), ""
@@ -85,7 +87,7 @@ def _source(name: str, one: InputSpec, resolvers: "_Resolvers") -> Source:
     assert isinstance(location, str)
     if not is_uri(location):
         location = absolute(location, resolvers.job_dir)
-    return Source(
+    return InputPlace(
         name=name, pointer=pointer, location=location, sha256=one.sha256 or "", storage_options=options, ref=ref
     )
 
@@ -163,7 +165,7 @@ class InputMissing(HostcoreError):
 class _Absent:
     """An input that lies in a store and not on this machine."""
 
-    source: Source
+    source: InputPlace
     place: Location
     listing: Listing
     shelf: Shelf
@@ -202,7 +204,7 @@ def _each(items: Iterable[A], act: Callable[[A], B], spec: JobSpec) -> list[B]:
         raise
 
 
-def _found(one: Source, tell: Tell) -> tuple[Source, Path] | _Absent:
+def _found(one: InputPlace, tell: Tell) -> tuple[InputPlace, Path] | _Absent:
     """An input on this machine, or, if only there, in its store."""
     if one.local is not None:
         return one, _of_this_machine(one, one.local)
@@ -273,7 +275,7 @@ def _amount(listing: Listing) -> str:
     return f" ({count}{listing.size / 1e6:,.1f} MB)" if listing.size else ""
 
 
-def _folder_has_no_sum(one: Source) -> InputMissing:
+def _folder_has_no_sum(one: InputPlace) -> InputMissing:
     return InputMissing(
         f"{one.location} is a folder, and a SHA-256 is that of one file",
         code="input.folder",
@@ -283,7 +285,7 @@ def _folder_has_no_sum(one: Source) -> InputMissing:
     )
 
 
-def _of_this_machine(one: Source, path: Path) -> Path:
+def _of_this_machine(one: InputPlace, path: Path) -> Path:
     """See that what lies on this machine is there."""
     if not path.exists():
         if one.name == "weights" and one.pointer == "/weights":

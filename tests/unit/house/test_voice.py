@@ -28,6 +28,7 @@ ROOMS = (
             "transformers",
         )
     ),
+    "builtin_plugins/hostcore_builtin_plugins",
     "hookspecs/hostcore_hookspecs",
     "hostcore/checkpoints",
     "hostcore/cli",
@@ -37,7 +38,6 @@ ROOMS = (
     "hostcore/runs",
     "hostcore/secrets",
     "hostcore/supervisor/delivery",
-    "builtin_plugins/hostcore_builtin_plugins",
     "hostcore/supervisor/remote",
     "hostcore/supervisor/workers",
     "hostcore/verification",
@@ -57,7 +57,7 @@ NAMES_OF_PLUGINS = frozenset({"Settings", "Hyperparams"})
 #: Names of schemas in the OpenAPI document, which clients know; elsewhere they have a class of another purpose.
 SCHEMAS = frozenset({"CancelRequest", "Job", "Plan", "PluginUse", "Sweep", "Trial"})
 #: Names that have a second meaning yet, in a room that is not done.
-SHARED = frozenset({"Cursor", "Entry", "Kind", "Outage", "Source"})
+SHARED = frozenset({"Cursor", "Entry", "Kind", "Outage"})
 QUESTION = re.compile(r"(What|Whether|How|Where|Who|Whose|Why|When)\b")
 #: Code reports, records and returns; names of parameters are not looked at.
 SPEECH = re.compile(r"(?<!:param )\b(tells?|told|says?|said|hears?|heard)\b", re.IGNORECASE)
