@@ -124,7 +124,7 @@ PRELOADED = (
 )
 #: What the tests import beside that, for workers of pytest; what is not installed is left out.
 OF_TESTS = (
-    *("datasets", "deltalake", "duckdb", "gcsfs", "lightning.pytorch", "moto.server", "optuna"),
+    *("datasets", "duckdb", "gcsfs", "lightning.pytorch", "moto.server", "optuna"),
     *("torch.distributed.fsdp", "transformers.loss.loss_utils"),
 )
 #: The module of a worker; its contract is the argument behind it.

@@ -163,8 +163,8 @@ def test_the_memory_lives_as_long_as_the_tensor():
     pool = pa.default_memory_pool()
     gc.collect()
     before = pool.bytes_allocated()
-    column = pa.array([7], pa.int64())
-    big = pa.concat_arrays([column] * 1_000_000)
+    column = pa.array([7] * 1_000, pa.int64())
+    big = pa.concat_arrays([column] * 1_000)
     raw = batch(x=big)
     tensor = to_tensors(raw)["x"]
     del column, big, raw
