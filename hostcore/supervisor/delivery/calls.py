@@ -107,7 +107,7 @@ class Breaker:
             deliver()
         except BaseException as error:
             if breaker.failed(error):
-                ...  # an outage begins: tell it, once
+                ...  # an outage begins: report it, once
         else:
             if breaker.succeeded():
                 ...  # it is over
@@ -157,7 +157,7 @@ class Breaker:
     def failed(self, error: BaseException) -> bool:
         """Note that a try has failed.
 
-        :param error: A :class:`TransientError` may say how long the other side wants to be left alone.
+        :param error: A :class:`TransientError` may have the time that the other side wants to be left alone.
         :return: Whether an outage begins with it.
         """
         with self._lock:

@@ -62,7 +62,15 @@ QUESTION = re.compile(r"(What|Whether|How|Where|Who|Whose|Why|When)\b")
 #: Code reports, records and returns; names of parameters are not looked at.
 SPEECH = re.compile(r"(?<!:param )\b(tells?|told|says?|said|hears?|heard)\b", re.IGNORECASE)
 #: Rooms with such words yet.
-SPEAKING = frozenset({"hostcore/cli", "hostcore/job", "hostcore/plugins"})
+SPEAKING = frozenset(
+    {
+        "builtin_plugins/hostcore_builtin_plugins",
+        "hostcore/cli",
+        "hostcore/job",
+        "hostcore/plugins",
+        "hostcore/supervisor/remote",
+    }
+)
 
 Trees = Mapping[Path, ast.Module]
 
