@@ -1,4 +1,4 @@
-"""A service lets in what SECURITY.md says, with and without an operator's file: a test for each sentence."""
+"""A service lets in what SECURITY.md says, with and without an operator's file: rows for each sentence."""
 
 from __future__ import annotations
 
@@ -11,157 +11,135 @@ from fastapi.testclient import TestClient
 
 Client = Callable[..., TestClient]
 LOCK: dict[str, Any] = {"environment": {"lock": "pylock.toml"}}
+CHAOS = {"callbacks": [{"use": "Hostcore.Chaos/chaos", "faults": ["kill@step=1"]}]}
+COMMAND: dict[str, Any] = {"trainer": "process", "hyperparams": {"command": ["true"]}}
+IMAGE_AND_MORE = {"resources": {"env": {"B": "3"}, "image": "other/a"}, "labels": {"x": "a"}, "annotations": {"x": "a"}}
+#: One program, as jobs may spell it.
+SPELLINGS = [
+    *("process", "hostcore-builtin-plugins/process", "hostcore_builtin_plugins/process", "lightning", "nemo"),
+    *("HOSTCORE-BUILTIN-PLUGINS/process", "Hostcore_Builtin.Plugins/process", "hostcore-_.builtin-plugins/process"),
+    *("process ", " process", "process\n", "Process", "proce\u017fs", "process\0", "hostcore-builtin-plugins/ process"),
+    "HOSTCORE-LIGHTNING/lightning",
+]
 
 
 def required(*requirements: str, **more: Any) -> dict[str, Any]:
     return {"environment": {"requirements": list(requirements), **more}}
 
 
-@pytest.fixture
-def refused(client: Client, tiny: Callable[..., dict[str, Any]]) -> Callable[..., list[str]]:
-    """``refused({"weights": "/etc"}, data_roots=["/srv"])``: the places of a job that a service refuses."""
-    opened: dict[str, TestClient] = {}
-
-    def ask(keys: dict[str, Any], top: dict[str, Any] | None = None, **http: Any) -> list[str]:
-        key = repr((top, sorted(http.items())))
-        if key not in opened:
-            opened[key] = client(**({"http": http} if http else {}), **(top or {}))
-        answer = opened[key].post("/v1/jobs", json=tiny(**keys))
-        assert answer.status_code == 201 or 400 <= answer.status_code < 500, answer.text
-        return [] if answer.status_code == 201 else [one["pointer"] for one in answer.json()["errors"]]
-
-    return ask
+def secret(name: str) -> dict[str, Any]:
+    return {"hyperparams": {"token": {"$secret": f"env:{name}"}}}
 
 
-Refused = Callable[..., list[str]]
-
-
-def test_1_no_import_path(refused: Refused) -> None:
-    assert refused({}) == []
-    assert refused({"trainer": "here:Trainer"}) == ["/trainer"]
-    assert refused({"dataset": {"source": "os:path"}}) == ["/dataset/source"]
-    assert refused({"import_paths": True}) == ["/import_paths"]
-    assert refused({"import_paths": ["tiny-trainer/tiny"]}) == ["/import_paths"]
-
-
-def test_2_no_plugin_that_runs_code_of_the_job_s_choice(refused: Refused) -> None:
-    built_in = ("process", "Hostcore_Builtin.Plugins/process")
-    for trainer in (*built_in, "lightning", "HOSTCORE-LIGHTNING/lightning", "nemo"):
-        assert refused({"trainer": trainer}) == ["/trainer"], trainer
-
-
-def test_3_no_faults(refused: Refused) -> None:
-    assert refused({"callbacks": [{"use": "Hostcore.Chaos/chaos", "faults": ["kill@step=1"]}]}) == ["/callbacks/0"]
-
-
-def test_4_object_stores_alone(refused: Refused) -> None:
-    assert refused({"checkpoint_base_uri": "s3://bucket/runs", "weights": "s3://bucket/w"}) == []
-    for place in ("/etc/passwd", "file:///etc/passwd", "http://example.com/x", "data/x"):
-        assert refused({"weights": place}) == ["/weights"], place
-        assert refused({"checkpoint_base_uri": place}) == ["/checkpoint_base_uri"], place
-        assert refused({"validation": {"source": "csv", "paths": [place]}}) == ["/validation/paths/0"], place
-
-
-SURROUNDINGS: list[tuple[dict[str, Any], str]] = [
-    ({"resources": {"env": {"A": "1"}}}, "/resources/env/A"),
-    ({"hyperparams": {"token": {"$secret": "env:HOME"}}}, "/hyperparams/token"),
-    ({"resources": {"image": "a/b"}}, "/resources/image"),
-    (required("numpy"), "/environment/requirements/0"),
-    ({"environment": {"interpreter": "/usr/bin/python3"}}, "/environment/interpreter"),
-    (LOCK, "/environment/lock"),
+NAMES = {
+    "env": ["A_*"],
+    "secrets": ["env:HF_TOKEN"],
+    "images": ["mine/*"],
+    "requirements": ["numpy"],
+    "indexes": ["https://index.example/simple"],
+    "labels": ["team"],
+    "annotations": [],
+}
+FOLDERS = {"data_roots": ["HERE/data"], "checkpoint_roots": ["HERE/runs"], "hosts": ["example.com"]}
+EVERYTHING = {"env": ["*"], "hosts": ["*"], "data_roots": ["/srv"], "import_paths": True, "interpreters": ["*"]}
+TORCHRUN = {"launchers": {"torchrun": {"hosts": ["localhost"]}}}
+PLACES = ("/etc/passwd", "file:///etc/passwd", "http://example.com/x", "data/x")
+Row = tuple[dict[str, Any], list[str]]
+#: The number of a sentence and the operator's file; then jobs, each with the places that are refused.
+SENTENCES: list[tuple[int, dict[str, Any], list[Row]]] = [
+    (1, {}, [({}, []), ({"trainer": "here:Trainer"}, ["/trainer"]), ({"import_paths": True}, ["/import_paths"])]),
+    (1, {}, [({"dataset": {"source": "os:path"}}, ["/dataset/source"])]),
+    (1, {}, [({"import_paths": ["tiny-trainer/tiny"]}, ["/import_paths"])]),
+    (3, {}, [(CHAOS, ["/callbacks/0"])]),
+    (4, {}, [({"checkpoint_base_uri": "s3://bucket/runs", "weights": "s3://bucket/w"}, [])]),
+    (4, {}, [({key: place}, [f"/{key}"]) for key in ("weights", "checkpoint_base_uri") for place in PLACES]),
+    (4, {}, [({"validation": {"source": "csv", "paths": [place]}}, ["/validation/paths/0"]) for place in PLACES]),
+    (5, {}, [({"resources": {"env": {"A": "1"}}}, ["/resources/env/A"]), (LOCK, ["/environment/lock"])]),
+    (5, {}, [(secret("HOME"), ["/hyperparams/token"]), ({"resources": {"image": "a/b"}}, ["/resources/image"])]),
+    (5, {}, [(required("numpy"), ["/environment/requirements/0"])]),
+    (5, {}, [({"environment": {"interpreter": "/usr/bin/python3"}}, ["/environment/interpreter"])]),
+    (6, {"launcher": "local"}, [({"launcher": "local"}, [])]),
+    (6, {}, [({"launcher": "slurm"}, ["/launcher"]), ({"launcher": {"use": "local", "log": "x"}}, ["/launcher/log"])]),
+    (7, {}, [({"owner": "ada\x1b[2J"}, ["/owner"]), ({"owner": "ada\r\neve"}, ["/owner"])]),
+    (9, {"http": {"plugins": ["Tiny_Trainer/*", "hostcore-*/*", "told-launchers/*"]}}, [({}, [])]),
+    (9, {"http": {"plugins": ["other"]}}, [({}, ["/trainer"])]),
+    (9, {"http": {"plugins": ["*", "hostcore-builtin-plugins/process"]}}, [(COMMAND, [])]),
+    (9, {"http": {"plugins": ["*", "hostcore-builtin-plugins/process"]}}, [({"trainer": "nemo"}, ["/trainer"])]),
+    (9, {"http": {"import_paths": True}}, [(COMMAND, []), ({"trainer": "here:Trainer"}, [])]),
+    (10, {"http": {"chaos": True}}, [(CHAOS, [])]),
+    (11, {"http": FOLDERS}, [({"weights": "HERE/data/w", "checkpoint_base_uri": "HERE/runs"}, [])]),
+    (11, {"http": FOLDERS}, [({"checkpoint_base_uri": "HERE/data"}, ["/checkpoint_base_uri"])]),
+    (11, {"http": FOLDERS}, [({"weights": one}, ["/weights"]) for one in ("https://other.example/w", "HERE")]),
+    (12, {"http": NAMES}, [({"resources": {"env": {"A_B": "1"}, "image": "mine/a"}, "labels": {"team": "a"}}, [])]),
+    (12, {"http": NAMES}, [(IMAGE_AND_MORE, ["/resources/image", "/resources/env/B", "/labels/x", "/annotations/x"])]),
+    (
+        12,
+        {"http": NAMES},
+        [(secret("HOME"), ["/hyperparams/token"]), (required("numpy>=1", indexes=NAMES["indexes"]), [])],
+    ),
+    (
+        *(12, {"http": NAMES}),
+        [
+            (required(wrong), ["/environment/requirements/0"])
+            for wrong in (
+                "numpy>=1\rrequests",
+                "numpy>=1\u2028requests",
+                "requests",
+                "numpy @ https://evil.example/x.whl",
+            )
+        ],
+    ),
+    (12, {"http": NAMES}, [(required("numpy", indexes=["https://evil.example"]), ["/environment/indexes/0"])]),
+    (13, TORCHRUN, [({"launcher": "torchrun"}, [])]),
+    (13, TORCHRUN, [({"launcher": {"use": "torchrun", "hosts": ["evil"]}}, ["/launcher/hosts/0"])]),
+    (15, {"http": EVERYTHING}, [({"resources": {"env": {"LD_PRELOAD": "x"}}}, ["/resources/env/LD_PRELOAD"])]),
+    (15, {"http": EVERYTHING}, [({"resources": {"env": {"PATH": "x"}}}, ["/resources/env/PATH"])]),
+    (15, {"http": EVERYTHING}, [({"weights": "/srv/../etc/passwd"}, ["/weights"]), (LOCK, ["/environment/lock"])]),
+    (15, {"http": EVERYTHING}, [({"weights": "http://169.254.169.254/latest"}, ["/weights"])]),
 ]
 
 
-def test_5_nothing_of_the_surroundings(refused: Refused) -> None:
-    for keys, pointer in SURROUNDINGS:
-        assert refused(keys) == [pointer]
+def here(value: Any, folder: Path) -> Any:
+    """Return a value with a folder of the test for ``HERE``."""
+    if isinstance(value, dict):
+        return {key: here(item, folder) for key, item in value.items()}
+    if isinstance(value, list):
+        return [here(item, folder) for item in value]
+    return value.replace("HERE", str(folder)) if isinstance(value, str) else value
 
 
-def test_6_the_launcher_is_local_without_settings_of_the_job(refused: Refused) -> None:
-    assert refused({"launcher": "local"}, top={"launcher": "local"}) == []
-    assert refused({"launcher": "slurm"}) == ["/launcher"]
-    assert refused({"launcher": {"use": "local", "log": "x"}}) == ["/launcher/log"]
+@pytest.mark.parametrize("number", sorted({number for number, _, _ in SENTENCES}))
+def test_a_job_is_let_in_as_the_sentence_says(number: int, client: Client, tiny: Any, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    opened: dict[str, TestClient] = {}
+    for _, sections, rows in (one for one in SENTENCES if one[0] == number):
+        key = repr(sections)
+        if key not in opened:
+            opened[key] = client(**here(sections, tmp_path))
+        for keys, pointers in rows:
+            answer = opened[key].post("/v1/jobs", json=tiny(**here(keys, tmp_path)))
+            assert answer.status_code == (400 if pointers else 201), (keys, answer.text)
+            assert [one["pointer"] for one in answer.json().get("errors", [])] == pointers, keys
 
 
-def test_7_no_control_characters(refused: Refused) -> None:
-    assert refused({"owner": "ada\x1b[2J"}) == ["/owner"]
-    assert refused({"owner": "ada\r\neve"}) == ["/owner"]
+def test_2_no_plugin_that_runs_code_of_the_job_s_choice_by_any_door_or_spelling(client: Client, tiny: Any) -> None:
+    service = client()
+    mapped = {"checkpoint_base_uri": "s3://bucket/runs", "model_id": "m", "dataset_uri": "s3://bucket/x.parquet"}
+    for number, trainer in enumerate(SPELLINGS):
+        for path in ("/v1/jobs", "/v1/jobs:validate"):
+            answer = service.post(path, json={**tiny(**COMMAND), "trainer": trainer})
+            assert "/trainer" in [one["pointer"] for one in answer.json()["errors"]], (path, trainer)
+        request = {"framework": trainer, "run_id": f"r{number}", **mapped, "extra_args": COMMAND["hyperparams"]}
+        assert service.post("/train", json=request).status_code == 400, trainer
+    for nested in ({"include": ["/etc/passwd"]}, {"job": COMMAND}, {"trainer": {"use": "process"}}):
+        assert service.post("/v1/jobs", json=tiny(**nested)).status_code in (400, 403), nested
+    assert service.get("/v1/jobs").json()["jobs"] == []
 
 
-def test_9_plugins(refused: Refused) -> None:
-    assert refused({}, plugins=["Tiny_Trainer/*", "hostcore-*/*", "told-launchers/*"]) == []
-    assert refused({}, plugins=["other"])[0] == "/trainer"
-    command = {"trainer": "process", "hyperparams": {"command": ["true"]}}
-    assert refused(command, plugins=["*", "hostcore-builtin-plugins/process"]) == []
-    assert refused({**command, "trainer": "nemo"}, plugins=["*", "hostcore-builtin-plugins/process"]) == ["/trainer"]
-    assert refused(command, import_paths=True) == []
-    assert refused({"trainer": "here:Trainer"}, import_paths=True) == []
-
-
-def test_10_faults(refused: Refused) -> None:
-    assert refused({"callbacks": [{"use": "chaos", "faults": ["kill@step=1"]}]}, chaos=True) == []
-
-
-def test_11_folders_and_hosts(refused: Refused, tmp_path: Path) -> None:
-    data, runs = tmp_path / "data", tmp_path / "written"
-    data.mkdir()
-    runs.mkdir()
-    http = {"data_roots": [str(data)], "checkpoint_roots": [str(runs)], "hosts": ["example.com"]}
-    assert refused({"weights": f"{data}/w", "checkpoint_base_uri": str(runs)}, **http) == []
-    assert refused({"checkpoint_base_uri": str(data)}, **http) == ["/checkpoint_base_uri"]
-    assert refused({"weights": "https://other.example/w"}, **http) == ["/weights"]
-    assert refused({"weights": str(tmp_path)}, **http) == ["/weights"]
-
-
-def test_12_names(refused: Refused) -> None:
-    http = {
-        "env": ["A_*"],
-        "secrets": ["env:HF_TOKEN"],
-        "images": ["mine/*"],
-        "requirements": ["numpy"],
-        "indexes": ["https://index.example/simple"],
-        "labels": ["team"],
-        "annotations": [],
-    }
-    token = {"token": {"$secret": "env:HF_TOKEN"}}
-    opened = {"env": {"A_B": "1"}, "image": "mine/a"}
-    assert refused({"resources": opened, "labels": {"team": "a"}}, **http) == []
-    closed = {"resources": {"env": {"B": "1"}, "image": "other/a"}, "labels": {"x": "a"}, "annotations": {"x": "a"}}
-    found = refused({**closed, "hyperparams": {"token": {"$secret": "env:HOME"}}}, **http)
-    places = ["/annotations/x", "/hyperparams/token", "/labels/x", "/resources/env/B", "/resources/image"]
-    assert sorted(found) == places
-    assert "/hyperparams/token" not in refused({"hyperparams": token}, **http)
-    assert refused(required("numpy>=1", indexes=["https://index.example/simple"]), **http) == []
-    for wrong in ("numpy>=1\rrequests", "numpy>=1\u2028requests", "requests", "numpy @ https://evil.example/x.whl"):
-        assert refused(required(wrong), **http) == ["/environment/requirements/0"]
-    assert refused(required("numpy", indexes=["https://evil.example"]), **http) == ["/environment/indexes/0"]
-
-
-def test_13_launchers_have_the_operator_s_settings(refused: Refused) -> None:
-    top = {"launchers": {"torchrun": {"hosts": ["localhost"]}}}
-    assert refused({"launcher": "torchrun"}, top=top) == []
-    assert refused({"launcher": {"use": "torchrun", "hosts": ["evil"]}}, top=top) == ["/launcher/hosts/0"]
-
-
-def test_14_policies_are_asked_and_a_job_only_adds(client: Client, tiny: Callable[..., dict[str, Any]]) -> None:
+def test_14_policies_are_asked_and_a_job_only_adds(client: Client, tiny: Any) -> None:
     service = client(policies=[{"use": "allow-list", "trainers": ["Other.Dist/tiny"]}])
     for policies in ([], [{"use": "allow-list", "trainers": ["*"]}]):
         answer = service.post("/v1/jobs", json=tiny(policies=policies))
         assert (answer.status_code, answer.json()["errors"][0]["code"]) == (403, "policy.denied")
     listed = client(policies=[{"use": "allow-list", "trainers": ["Tiny.Trainer/tiny"]}])
     assert listed.post("/v1/jobs", json=tiny()).status_code == 201
-
-
-NEVER: list[tuple[dict[str, Any], str]] = [
-    ({"resources": {"env": {"LD_PRELOAD": "x"}}}, "/resources/env/LD_PRELOAD"),
-    ({"resources": {"env": {"PATH": "x"}}}, "/resources/env/PATH"),
-    ({"weights": "/srv/../etc/passwd"}, "/weights"),
-    ({"weights": "http://169.254.169.254/latest"}, "/weights"),
-    (LOCK, "/environment/lock"),
-]
-
-
-def test_15_what_no_key_opens(refused: Refused) -> None:
-    http = {"env": ["*"], "hosts": ["*"], "data_roots": ["/srv"], "import_paths": True, "interpreters": ["*"]}
-    for keys, pointer in NEVER:
-        assert refused(keys, **http) == [pointer]
