@@ -11,13 +11,11 @@ from waiting import wait_until
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
-TOKEN = "a-token-that-only-the-tests-know"
-LAUNCHERS = ("instant", "slow", "flaky", "broken", "refusing", "stuck")
-
-#: Before what a test adds; every launcher of the tests can be named, `local` is the default.
+#: Before what a test adds; every launcher of the tests can be named.
 OPERATOR = """
+launcher = "{launcher}"
 {top}
-launchers = {{ instant = {{}}, flaky = {{}}, broken = {{}}, refusing = {{}}, stuck = {{}}, {launchers} }}
+launchers = {{ instant = {{}}, flaky = {{}}, broken = {{}}, refusing = {{}}, stuck = {{}}, deaf = {{}}, {launchers} }}
 
 [service]
 poll_seconds = 0.1
@@ -32,23 +30,16 @@ requests_per_minute = 0
 @pytest.fixture
 def service_site(site: Any) -> Any:
     """A site with the trainer ``tiny`` and the launchers of the tests."""
-    site.install(
-        "tiny-trainer",
-        modules={"tiny_trainer.py": (HERE / "tiny_trainer.py").read_text()},
-        entry_points={"hostcore.trainers": {"tiny": "tiny_trainer:Trainer"}},
-    )
-    site.install(
-        "told-launchers",
-        modules={"told_launchers.py": (HERE / "told_launchers.py").read_text()},
-        entry_points={"hostcore.launchers": {name: f"told_launchers:{name.capitalize()}" for name in LAUNCHERS}},
-    )
+    from served import MODULES, install
+
+    install(site.path, "tiny-trainer", MODULES)
     return site
 
 
 @pytest.fixture
 def make_server(tmp_path: Path, service_site: Any) -> Iterator[Callable[..., Any]]:
     """``make_server(launcher="instant", http="max_submitted = 3", token=None)``: a service that has started."""
-    from served import Server
+    from served import Server, server_in
 
     made: list[Server] = []
 
@@ -59,33 +50,19 @@ def make_server(tmp_path: Path, service_site: Any) -> Iterator[Callable[..., Any
         top: str = "",
         service: str = "",
         http: str = "",
-        token: str | None = TOKEN,
         folder: Path = tmp_path / "service",
         start: bool = True,
-        open_files: int | None = None,
-        **environment: str,
+        **more: Any,
     ) -> Any:
         """Make one.
 
         :param launcher: Of jobs that name none.
         :param launchers: More keys of the operator's ``launchers``.
         :param top: More lines at the top of the operator's file; so ``service`` and ``http`` for their tables.
+        :param more: See ``server_in``.
         """
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "ledger").mkdir(exist_ok=True)
-        top = f'launcher = "{launcher}"\n{top}'
-        operator = folder / "operator.toml"
-        operator.write_text(OPERATOR.format(top=top, launchers=launchers, service=service, http=http))
-        clean = {name: value for name, value in service_site.environment.items() if not name.startswith("HOSTCORE_")}
-        clean.pop("TRAINER_API_TOKEN", None)
-        own = {
-            "HOSTCORE_RUNS_DIR": str(folder / "runs"),
-            "HOSTCORE_CONFIG": str(operator),
-            "HOSTCORE_TEST_LEDGER": str(folder / "ledger"),
-            **({"TRAINER_API_TOKEN": token} if token else {}),
-        }
-        environment = {**clean, **own, **environment}
-        made.append(Server(folder=folder, environment=environment, token=token, open_files=open_files))
+        operator = OPERATOR.format(launcher=launcher, top=top, launchers=launchers, service=service, http=http)
+        made.append(server_in(folder, service_site.path, operator, **more))
         return made[-1].start() if start else made[-1]
 
     yield make
@@ -97,6 +74,21 @@ def make_server(tmp_path: Path, service_site: Any) -> Iterator[Callable[..., Any
 def server(make_server: Callable[..., Any]) -> Any:
     """A service with a token, whose jobs run on this machine."""
     return make_server()
+
+
+@pytest.fixture(scope="session")
+def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """One service for tests that neither stop it nor count its jobs."""
+    from served import MODULES, Server, install, server_in
+
+    folder = tmp_path_factory.mktemp("shared")
+    install(folder / "site", "tiny-trainer", MODULES)
+    operator = OPERATOR.format(
+        launcher="hostcore-builtin-plugins/local", top="", launchers="slow = {}", service="", http=""
+    )
+    made: Server = server_in(folder, folder / "site", operator)
+    yield made.start()
+    made.clean_up()
 
 
 @pytest.fixture(scope="session")

@@ -3,10 +3,11 @@
 import json
 import os
 import select
+import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,18 @@ import urllib3
 from command_line import COMMAND
 from fork_server import popen
 from waiting import wait_until
+
+HERE = Path(__file__).parent
+#: The trainer and the launchers of the tests.
+MODULES = (HERE / "tiny_trainer.py", HERE / "told_launchers.py")
+TOKEN = "a-token-that-only-the-tests-know"
+ENDED = ("succeeded", "failed", "cancelled", "preempted", "lost")
+#: Of ``told_launchers``.
+LAUNCHERS = ("instant", "slow", "flaky", "broken", "refusing", "stuck", "far", "deaf")
+TINY = {
+    "hostcore.trainers": {"tiny": "tiny_trainer:Trainer"},
+    "hostcore.launchers": {name: f"told_launchers:{name.capitalize()}" for name in LAUNCHERS},
+}
 
 
 @attrs.frozen(kw_only=True)
@@ -155,17 +168,18 @@ class Server:
         assert answer.status == 200, answer.body
         return answer.json
 
-    def wait_for(self, run_id: str, *statuses: str, seconds: float = 300) -> dict[str, Any]:
-        """Wait until a job has one of some statuses; the job."""
+    def wait_for(self, run_id: str, *statuses: str, step: int = 0, seconds: float = 300) -> dict[str, Any]:
+        """Wait until a job has one of some statuses, and has come to a step; the job."""
 
         def reached() -> Any:
             job = self.job(run_id)
-            return job if job["status"] in statuses else None
+            has_come = step == 0 or ((job["run"] or {}).get("step") or 0) >= step
+            return job if job["status"] in statuses and has_come else None
 
-        return wait_until(reached, f"{run_id} to be {' or '.join(statuses)}", seconds=seconds)
+        return wait_until(reached, f"{run_id} to be {' or '.join(statuses)} at step {step}", seconds=seconds)
 
     def wait_ended(self, run_id: str, *, seconds: float = 300) -> dict[str, Any]:
-        return self.wait_for(run_id, "succeeded", "failed", "cancelled", "preempted", "lost", seconds=seconds)
+        return self.wait_for(run_id, *ENDED, seconds=seconds)
 
     def kill(self) -> None:
         """Kill it (SIGKILL); the jobs that it has launched go on."""
@@ -222,3 +236,45 @@ def _is_a_run(pid: int) -> bool:
 def tiny_job(**keys: Any) -> dict[str, Any]:
     """A job that the service of the tests takes."""
     return {"trainer": "tiny", "device": "cpu", "max_steps": 3, "terminal": False, **keys}
+
+
+def install(site: Path, distribution: str, modules: Iterable[Path], entry_points: Mapping[str, Any] = TINY) -> None:
+    """Install a distribution into a folder of ``PYTHONPATH``, as pip would leave it."""
+    info = site / f"{distribution.replace('-', '_')}-1.0.dist-info"
+    info.mkdir(parents=True)
+    requires = "Requires-Dist: hostcore-hookspecs>=1,<2"
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 1.0\n{requires}\n")
+    groups = (
+        f"[{group}]\n" + "".join(f"{k} = {v}\n" for k, v in names.items()) for group, names in entry_points.items()
+    )
+    (info / "entry_points.txt").write_text("".join(groups))
+    for module in modules:
+        shutil.copy(module, site)
+
+
+def server_in(
+    folder: Path,
+    site: Path,
+    operator: str,
+    *,
+    token: str | None = TOKEN,
+    kind: type[Server] = Server,
+    open_files: int | None = None,
+    **environment: str,
+) -> Any:
+    """Return a service that has not started, with its runs, ledger and operator's file in a folder.
+
+    :param site: Where the plugins of the tests are installed.
+    :param environment: More variables of its processes.
+    """
+    (folder / "ledger").mkdir(parents=True, exist_ok=True)
+    (folder / "operator.toml").write_text(operator)
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("HOSTCORE_", "TRAINER_"))}
+    own = {
+        "PYTHONPATH": os.pathsep.join([str(site), *filter(None, [clean.get("PYTHONPATH")])]),
+        "HOSTCORE_RUNS_DIR": str(folder / "runs"),
+        "HOSTCORE_CONFIG": str(folder / "operator.toml"),
+        "HOSTCORE_TEST_LEDGER": str(folder / "ledger"),
+        **({"TRAINER_API_TOKEN": token} if token else {}),
+    }
+    return kind(folder=folder, environment={**clean, **own, **environment}, token=token, open_files=open_files)

@@ -54,9 +54,12 @@ class Instant:
 
 
 class Far(Instant):
-    """It runs where the run directory is not seen."""
+    """It runs where the run directory is not seen, and prints a line."""
 
     sees_run_dir = False
+
+    def read_logs(self, handle: Any, since: str) -> LogChunk:
+        return LogChunk(text="" if since else "a pod has started\n", next="all")
 
 
 class Slow(Instant):
@@ -110,6 +113,13 @@ class Stuck(Instant):
 
     sees_run_dir = False
     status = "running"
+
+
+class Deaf(Stuck):
+    """Whatever it launches runs for ever."""
+
+    def cancel(self, handle: Any, grace_seconds: float) -> None:
+        note("cancelled", handle.id)
 
 
 def ledger() -> Path:

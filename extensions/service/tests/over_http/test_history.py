@@ -1,7 +1,6 @@
 """Events and logs of jobs, read over HTTP while they go on: every event exactly once, whatever happens to the line."""
 
 import random
-import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -55,7 +54,8 @@ def recorded(server: Any, run_id: str) -> list[dict[str, Any]]:
     return [orjson.loads(line) for line in lines]
 
 
-def test_a_client_that_is_cut_at_random_points_gets_every_event_exactly_once(server: Any, seed: int) -> None:
+def test_a_client_that_is_cut_at_random_points_gets_every_event_exactly_once(shared_server: Any, seed: int) -> None:
+    server = shared_server
     chance = random.Random(seed)
     server.submit(run_id="cut", max_steps=400, metric_every=1, hyperparams={"seconds": 0.002})
     got: list[Sent] = []
@@ -75,39 +75,6 @@ def test_a_client_that_is_cut_at_random_points_gets_every_event_exactly_once(ser
     assert [one.data for one in got[:-1]] == recorded(server, "cut")
     assert [(one.id, one.event) for one in got[:-1]] == [(str(one.data["seq"]), one.data["event"]) for one in got[:-1]]
     assert (got[-1].id, got[-1].data) == (None, {"status": "succeeded"})
-
-
-def test_a_client_of_a_service_that_is_killed_gets_every_event_exactly_once(server: Any, until: Any) -> None:
-    server.submit(run_id="killed", max_steps=300, metric_every=1, hyperparams={"seconds": 0.01})
-    got: list[Sent] = []
-    kills = 0
-    while not got or got[-1].event != "end":
-        stream = Stream(server, "/v1/jobs/killed/events", **({"Last-Event-ID": got[-1].id} if got else {}))
-        begun = len(got)
-        for one in stream:
-            got.append(one)
-            if kills < 2 and len(got) - begun > 40:
-                server.kill()
-                kills += 1
-                break  # what had arrived by then comes again
-        if server.process.poll() is not None:
-            server.start()
-    assert kills == 2
-    assert [one.data for one in got[:-1]] == recorded(server, "killed")
-
-
-def test_events_of_a_resumed_job_go_on_with_higher_numbers(server: Any) -> None:
-    server.submit(run_id="again", max_steps=6, metric_every=1, hyperparams={"fail_at": 4}, checkpoint_every=2)
-    first = list(Stream(server, "/v1/jobs/again/events"))
-    assert first[-1].data == {"status": "failed"}
-
-    assert server.request("POST", "/v1/jobs/again:resume").status == 202
-    second = list(Stream(server, "/v1/jobs/again/events", **{"Last-Event-ID": first[-2].id}))
-
-    assert second[-1].data == {"status": "failed"}
-    numbers = [one.data["seq"] for one in (*first[:-1], *second[:-1])]
-    assert numbers == list(range(1, len(numbers) + 1))
-    assert {one.data["attempt"] for one in second[:-1]} == {2}
 
 
 def test_two_hundred_open_streams_keep_no_request_waiting(make_server: Any, until: Any) -> None:
@@ -135,22 +102,3 @@ def test_two_hundred_open_streams_keep_no_request_waiting(make_server: Any, unti
     assert len(list(Path(f"/proc/{server.process.pid}/task").iterdir())) < 80
     for stream in streams:
         stream.cut()
-
-
-def test_a_service_that_is_told_to_end_does_not_wait_for_streams(make_server: Any) -> None:
-    server = make_server(launcher="stuck")
-    server.submit(run_id="endless")
-    server.wait_for("endless", "running")
-    ends: list[list[Sent]] = []
-    streams = [Stream(server, "/v1/jobs/endless/events"), Stream(server, "/v1/jobs/endless/logs")]
-    threads = [threading.Thread(target=lambda stream=stream: ends.append(list(stream))) for stream in streams]
-    for thread in threads:
-        thread.start()
-
-    server.process.send_signal(signal.SIGTERM)
-
-    for thread in threads:
-        thread.join(300)
-    server.process.wait(300)
-    assert ends == [[], []]
-    assert "Traceback" not in server.log

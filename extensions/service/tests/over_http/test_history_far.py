@@ -1,34 +1,16 @@
 """A job that runs where its directory is not seen: the service tells what the launcher and the mirror say."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import orjson
-import pytest
-from checkout import TESTS
-
-FAR_LAUNCHER = TESTS / "integration/mirror/far_launcher.py"
 
 
-@pytest.fixture
-def far(make_server: Callable[..., Any], service_site: Any, tmp_path: Path) -> Any:
-    """A service whose jobs run in another folder, ``tmp_path/far``, and are mirrored to ``tmp_path/mirror``."""
-    service_site.install(
-        "far-launcher",
-        modules={"far_launcher.py": FAR_LAUNCHER.read_text()},
-        entry_points={"hostcore.launchers": {"far": "far_launcher:Far"}},
-    )
-    (tmp_path / "mirror").mkdir()
-    return make_server(
-        launchers="far = {}", http=f'checkpoint_roots = ["{tmp_path}/mirror"]', HOSTCORE_TEST_FAR=str(tmp_path / "far")
-    )
-
-
-def test_everything_of_a_job_that_ran_far_away_is_seen_from_here(far: Any, tmp_path: Path) -> None:
+def test_everything_of_a_job_that_ran_far_away_is_seen_from_here(far_machine: Any, tmp_path: Path) -> None:
+    far = far_machine("a")
     far.submit(
         run_id="away",
-        launcher="far",
+        launcher="away",
         max_steps=4,
         metric_every=1,
         checkpoint_every=2,
@@ -40,7 +22,7 @@ def test_everything_of_a_job_that_ran_far_away_is_seen_from_here(far: Any, tmp_p
     assert (job["status"], job["step"], job["attempt"], job["exit_code"]) == ("succeeded", 4, 1, 0)
     assert job["run"]["status"] == "succeeded"
     assert {"tiny"} <= {plugin["name"] for plugin in job["run"]["plugins"]}
-    assert job["job"]["launcher"] == "far"
+    assert job["job"]["launcher"] == "away"
     mirror = tmp_path / "mirror" / "away" / "framework=tiny"
     assert events == (mirror / "logs" / "events.jsonl").read_bytes().splitlines()
     assert [orjson.loads(line)["seq"] for line in events] == list(range(1, len(events) + 1))
@@ -61,7 +43,7 @@ def test_everything_of_a_job_that_ran_far_away_is_seen_from_here(far: Any, tmp_p
     assert (part.status, part.body) == (206, (mirror / "result.json").read_bytes()[2:10])
 
     text = far.request("GET", "/v1/jobs/away/logs", headers={"Accept": "text/plain"}).body
-    assert text == next((tmp_path / "far").glob("*/output")).read_bytes() != b""
+    assert text == next((tmp_path / "a-far").glob("*/output")).read_bytes() != b""
 
     lines = far.request("GET", "/v1/jobs/away/logs").body.splitlines()
     pieces = [orjson.loads(line) for line in lines]

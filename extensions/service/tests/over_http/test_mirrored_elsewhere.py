@@ -7,32 +7,9 @@ from typing import Any
 import orjson
 import pyarrow as pa
 import pytest
-from checkout import TESTS
 from pyarrow.parquet import write_table
 
-FAR_LAUNCHER = TESTS / "integration/mirror/far_launcher.py"
 PREFIX = "a/framework=tiny"
-
-
-@pytest.fixture
-def machine(make_server: Callable[..., Any], service_site: Any, tmp_path: Path) -> Callable[[str], Any]:
-    """``machine("b")``: a service with runs and launchers of its own; all have the mirror in common."""
-    service_site.install(
-        "far-launcher",
-        modules={"far_launcher.py": FAR_LAUNCHER.read_text()},
-        entry_points={"hostcore.launchers": {"far": "far_launcher:Far"}},
-    )
-    (tmp_path / "mirror").mkdir()
-
-    def make(name: str) -> Any:
-        return make_server(
-            folder=tmp_path / name,
-            launchers="far = {}",
-            http=f'checkpoint_roots = ["{tmp_path}/mirror"]\ndata_roots = ["{tmp_path}"]',
-            HOSTCORE_TEST_FAR=str(tmp_path / f"{name}-far"),
-        )
-
-    return make
 
 
 @pytest.fixture
@@ -46,16 +23,16 @@ def files_of(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-@pytest.mark.parametrize("launcher", [None, "far"])
+@pytest.mark.parametrize("launcher", [None, "away"])
 def test_a_run_whose_mirror_is_there_goes_on_and_another_job_of_its_run_id_is_refused(
-    machine: Callable[[str], Any], job: dict[str, Any], tmp_path: Path, launcher: str | None
+    far_machine: Callable[[str], Any], job: dict[str, Any], tmp_path: Path, launcher: str | None
 ) -> None:
     job, mirror = {**job, "launcher": launcher}, tmp_path / "mirror" / PREFIX
-    first = machine("first")
+    first = far_machine("first")
     first.submit(**job)
     assert first.wait_ended("a")["status"] == "succeeded"
 
-    second = machine("second")
+    second = far_machine("second")
     second.submit(**{**job, "max_steps": 6, "resume_from_checkpoint": True})
     ended = second.wait_ended("a")
     assert (ended["status"], ended["attempt"], ended["step"]) == ("succeeded", 2, 6), ended
@@ -65,7 +42,7 @@ def test_a_run_whose_mirror_is_there_goes_on_and_another_job_of_its_run_id_is_re
     assert [one["step"] for one in events if one["event"] == "run_resumed"] == [4]
     assert sorted(one["step"] for one in events if one["event"] == "metrics") == [1, 2, 3, 4, 5, 6]
 
-    before, third = files_of(mirror), machine("third")
+    before, third = files_of(mirror), far_machine("third")
     third.submit(**{**job, "hyperparams": {"seconds": 0.001}})
     refused = third.wait_ended("a")
     assert refused["status"] == "failed"
@@ -76,7 +53,7 @@ def test_a_run_whose_mirror_is_there_goes_on_and_another_job_of_its_run_id_is_re
 
 
 def test_train_that_is_to_resume_goes_on_from_the_mirror_and_a_finished_run_is_not_begun_again(
-    machine: Callable[[str], Any], job: dict[str, Any], tmp_path: Path
+    far_machine: Callable[[str], Any], job: dict[str, Any], tmp_path: Path
 ) -> None:
     mirror, data = tmp_path / "mirror" / PREFIX, tmp_path / "data.parquet"
     write_table(pa.table({"x": list(range(8))}), data)
@@ -90,7 +67,7 @@ def test_train_that_is_to_resume_goes_on_from_the_mirror_and_a_finished_run_is_n
     }
 
     def train(name: str, *, max_steps: int, **keys: Any) -> dict[str, Any]:
-        here = machine(name)
+        here = far_machine(name)
         body = {**request, "extra_args": {"max_steps": max_steps, "device": "cpu", "batch_size": 2}, **keys}
         answer = here.request("POST", "/train", json=body)
         assert answer.status == 201, answer.body

@@ -66,18 +66,6 @@ def test_no_answer_names_a_place_of_the_service(make_server: Any, until: Any) ->
         assert [one.body for one in asked if place in one.body.decode()] == []
 
 
-def test_jobs_go_on_while_the_service_is_down(server: Any, until: Any) -> None:
-    server.submit(run_id="a", max_steps=60, hyperparams={"until": "go-on"})
-    server.wait_for("a", "running")
-    assert server.stop() == 0
-    (server.ledger / "go-on").touch()
-    until((server.runs / "a" / "result.json").exists, "the run to end without a service")
-    server.restart()
-
-    ended = server.wait_ended("a")
-    assert (ended["status"], ended["step"], ended["attempt"]) == ("succeeded", 60, 1)
-
-
 def test_a_service_ends_with_streams_open_and_launches_under_way_and_loses_nothing(
     make_server: Any, until: Any
 ) -> None:
@@ -85,13 +73,17 @@ def test_a_service_ends_with_streams_open_and_launches_under_way_and_loses_nothi
     for number in range(12):  # more than are launched at once
         server.submit(run_id=f"job-{number}")
     until(lambda: len(server.noted("calls")) == 8, "eight launches to begin")
-    streams = [threading.Thread(target=_follow, args=(server, f"job-{number}")) for number in range(3)]
+    told: list[bytes] = []
+    streams = [
+        threading.Thread(target=_follow, args=(server, f"job-0/{what}", told)) for what in ("events", "logs", "events")
+    ]
     for stream in streams:
         stream.start()
     assert server.stop() == 0
     for stream in streams:
         stream.join()
 
+    assert not [text for text in told if b"event: end" in text], "the job goes on"
     assert "Traceback" not in server.log
     (server.ledger / "go").touch()
     server.restart()
@@ -101,9 +93,9 @@ def test_a_service_ends_with_streams_open_and_launches_under_way_and_loses_nothi
     assert len(server.launched) == 12
 
 
-def _follow(server: Any, run_id: str) -> None:
+def _follow(server: Any, what: str, told: list[bytes]) -> None:
     with suppress(urllib3.exceptions.HTTPError):  # the service ends
-        server.request("GET", f"/v1/jobs/{run_id}/events?follow=true", headers={"Accept": "text/event-stream"})
+        told.append(server.request("GET", f"/v1/jobs/{what}?follow=true", headers={"Accept": "text/event-stream"}).body)
 
 
 def test_what_is_wrong_with_the_start_is_told_without_a_traceback(make_server: Any, tmp_path: Path) -> None:
@@ -140,15 +132,17 @@ def test_who_asks_is_who_connects_whatever_the_headers_say(make_server: Any) -> 
     assert "203.0.113." not in server.log
 
 
-def test_a_port_that_is_taken_is_told(server: Any) -> None:
-    second = ran(["serve", "--port", str(server.port)], env=dict(server.environment), text=True, timeout=300)
+def test_a_port_that_is_taken_is_told(shared_server: Any) -> None:
+    taken, environment = str(shared_server.port), dict(shared_server.environment)
+    second = ran(["serve", "--port", taken], env=environment, text=True, timeout=300)
     assert second.returncode != 0
     assert "choose another with --port" in second.stderr
     assert "Traceback" not in second.stderr
 
 
 @pytest.mark.parametrize("chunked", [False, True])
-def test_a_body_without_end_is_refused_before_it_fills_the_memory(server: Any, chunked: bool) -> None:
+def test_a_body_without_end_is_refused_before_it_fills_the_memory(shared_server: Any, chunked: bool) -> None:
+    server = shared_server
     size = 64 << 20
     # Its peak is from now on; its libraries alone are 400 MB.
     Path(f"/proc/{server.process.pid}/clear_refs").write_text("5")

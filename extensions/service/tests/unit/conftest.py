@@ -1,4 +1,4 @@
-"""Databases that really run, and jobs to record in them."""
+"""Databases that really run, jobs to record in them, and the application in this process, without a network."""
 
 import itertools
 import os
@@ -8,23 +8,24 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
-from checkout import EXTENSIONS
+from fastapi.testclient import TestClient
+from served import HERE, LAUNCHERS, TINY, TOKEN, install
 from sqlalchemy import Engine, create_engine
 
 from hostcore.plugins.installed import discover
+from hostcore.secrets.scrub import forget_all
 from hostcore.supervisor.operator_file import OperatorFile
-from hostcore_hookspecs.kinds import KINDS
+from hostcore_service.app import make_app
 from hostcore_service.settings import Settings
 from hostcore_service.store.database import open_database
 from hostcore_service.store.job import StoredJob
 from hostcore_service.store.jobs import Jobs
 
-TOLD = EXTENSIONS / "service/tests/told_launchers.py"
-LAUNCHERS = ("instant", "slow", "flaky", "broken", "refusing", "stuck", "far")
 _numbers = itertools.count()
 
 
@@ -124,6 +125,15 @@ def migrated_database(postgres: str) -> str:
     return url.partition("@/")[2].partition("?")[0]
 
 
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """Sections of the operator's file for a migrated database of each kind; of SQLite, a file beside the runs."""
+    if request.param == "sqlite":
+        return {}
+    template = request.getfixturevalue("migrated_database")
+    return {"service": {"database": new_database(request.getfixturevalue("postgres"), template=template)}}
+
+
 @pytest.fixture
 def sqlite_engine(migrated_file: Path, tmp_path: Path) -> Iterator[Engine]:
     """An opened database of SQLite."""
@@ -187,12 +197,10 @@ def service_here(
 ) -> Callable[..., Settings]:
     """``service_here(service={"poll_seconds": 0.1})``: settings, in a process that has the launchers of the tests."""
     # The trainer is never loaded here: whoever is launched would do that.
-    site_here.install("tiny-trainer", modules={}, entry_points={KINDS["trainer"].group: {"tiny": "tiny:Trainer"}})
-    site_here.install(
-        "told-launchers",
-        modules={"told_launchers.py": TOLD.read_text()},
-        entry_points={KINDS["launcher"].group: {name: f"told_launchers:{name.capitalize()}" for name in LAUNCHERS}},
-    )
+    trainer = {"hostcore.trainers": {"tiny": "tiny:Trainer"}}
+    install(site_here.path, "tiny-trainer", [], trainer)
+    launchers = {"hostcore.launchers": TINY["hostcore.launchers"]}
+    install(site_here.path, "told-launchers", [HERE / "told_launchers.py"], launchers)
     ledger = tmp_path / "ledger"
     ledger.mkdir()
     monkeypatch.setenv("HOSTCORE_TEST_LEDGER", str(ledger))
@@ -229,3 +237,25 @@ def noted(tmp_path: Path) -> Callable[[str], Sequence[str]]:
 def installed(service_here: Any) -> Any:
     """The plugins that this process has."""
     return discover()
+
+
+@pytest.fixture
+def client(service_here: Callable[..., Settings]) -> Iterator[Callable[..., TestClient]]:
+    """``client(http={"max_submitted": 2})``: a client of a new service, with the right token unless told otherwise."""
+    with ExitStack() as stack:
+
+        def make(*, token: str | None = TOKEN, **sections: Any) -> TestClient:
+            headers = {"X-TRAINER-TOKEN": token} if token else {}
+            app = make_app(service_here(token=token, **sections))
+            return stack.enter_context(
+                TestClient(app, "http://127.0.0.1", headers=headers, raise_server_exceptions=False)
+            )
+
+        yield make
+    forget_all()
+
+
+@pytest.fixture
+def tiny() -> Callable[..., dict[str, Any]]:
+    """``tiny(run_id="x")``: a job that the service takes."""
+    return lambda **keys: {"trainer": "tiny", "max_steps": 3, "terminal": False, **keys}

@@ -68,81 +68,62 @@ def test_the_flags_of_train_py_describe_the_same_job() -> None:
     assert dict(described_job([*flags, *extra], {}).job.document) == document()
 
 
-def test_a_flag_wins_over_its_variable_and_of_a_repeated_one_the_last() -> None:
-    assert document("--run-id", "a", "--run-id=b")["run_id"] == "b"
-    extra = document("--tags", "a", "--tags", "b", TRAINING_EXTRA_ARGS_JSON="")
-    assert extra["hyperparams"]["tags"] == "b"
+#: Arguments, a place in the job, and what is there: a flag wins over its variable, the JSON object over single flags.
+FLAGS: list[tuple[list[str], str, object]] = [
+    (["--run-id", "a", "--run-id=b"], "run_id", "b"),
+    (["--x", "a", "--x", "b"], "x", "b"),
+    (["--max-steps", "5", "--extra-args-json", '{"max_steps": 9}'], "max_steps", 9),
+    (["--x", "7", "--extra-args-json", '{"max_steps": 9}'], "x", 7),
+    (["--resume", "--max-steps", "5"], "resume_from_checkpoint", True),
+    # Values are JSON if they read like it, and else text.
+    (["--x", "3"], "x", 3),
+    (["--x", "-1e-3"], "x", -0.001),
+    (["--x=true"], "x", True),
+    (["--x"], "x", True),
+    (["--x", "--y", "1"], "x", True),
+    (["--x="], "x", ""),
+    (["--x", "[1, 2]"], "x", [1, 2]),
+    *((["--x", text], "x", text) for text in ("True", "007", "NaN", "bf16 mixed", "a=b")),
+]
 
 
-def test_the_json_object_wins_over_single_flags() -> None:
-    job = document("--max-steps", "5", "--warmup", "7", "--extra-args-json", '{"max_steps": 9}')
-    assert (job["max_steps"], job["hyperparams"]["warmup"]) == (9, 7)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "value"),
-    [
-        (["--x", "3"], 3),
-        (["--x", "-1e-3"], -0.001),
-        (["--x=true"], True),
-        (["--x"], True),
-        (["--x", "--y", "1"], True),
-        (["--x="], ""),
-        (["--x", "[1, 2]"], [1, 2]),
-        (["--x", "True"], "True"),
-        (["--x", "007"], "007"),
-        (["--x", "NaN"], "NaN"),
-        (["--x", "bf16 mixed"], "bf16 mixed"),
-        (["--x", "a=b"], "a=b"),
-    ],
-)
-def test_values_are_json_if_they_read_like_it_and_else_text(arguments: list[str], value: object) -> None:
-    said = document(*arguments)["hyperparams"]["x"]
+@pytest.mark.parametrize(("arguments", "key", "value"), FLAGS)
+def test_a_flag_says_what_it_reads_like(arguments: list[str], key: str, value: object) -> None:
+    job = document(*arguments)
+    said = job["hyperparams"][key] if key == "x" else job[key]
     assert (said, type(said)) == (value, type(value))
 
 
-@pytest.mark.parametrize(
-    ("word", "means"),
-    [("1", True), ("true", True), ("True", True), ("0", "auto"), ("false", "auto"), ("", "auto")],
-)
-def test_resume_from_checkpoint_is_read_as_the_original_read_it(word: str, means: object) -> None:
-    assert document(RESUME_FROM_CHECKPOINT=word)["resume_from_checkpoint"] == means
+def test_resume_from_checkpoint_is_read_as_the_original_read_it() -> None:
+    for word in ("1", "true", "True", "0", "false", ""):
+        means = True if word in ("1", "true", "True") else "auto"
+        assert document(RESUME_FROM_CHECKPOINT=word)["resume_from_checkpoint"] == means
 
 
-def test_the_flag_resume_needs_no_value() -> None:
-    assert document("--resume", "--max-steps", "5")["resume_from_checkpoint"] is True
+JSON = "TRAINING_EXTRA_ARGS_JSON"
+#: Arguments, variables, and what each of the errors says.
+WRONG: list[tuple[list[str], dict[str, str], list[str]]] = [
+    ([], {"RUN_ID": "", "DATASET_URI": ""}, ["no job is described: RUN_ID, DATASET_URI are not set"]),
+    (["--framework", "a b"], {"RUN_ID": "../x"}, ["--framework: ", "RUN_ID: "]),
+    ([], {JSON: '{"trainer": "x"}'}, [f'{JSON}: trainer: extra_args cannot set "trainer"']),
+    (["--trainer", "x"], {}, ['--trainer: extra_args cannot set "trainer"']),
+    ([], {JSON: "{"}, [f"{JSON}: not valid JSON"]),
+    ([], {JSON: '{"a": 1, "a": 2}'}, ["given more than once"]),
+    ([], {JSON: "[1]"}, [f"{JSON} is no JSON object"]),
+    (["--extra-args-json", "NaN"], {}, ["--extra-args-json"]),
+    ([], {"RESUME_FROM_CHECKPOINT": "maybe"}, ["RESUME_FROM_CHECKPOINT is 'maybe', and neither 1 nor 0"]),
+    (["--run-id"], {}, ["--run-id has no value"]),
+    (["--run-id", "a", "b"], {}, ["'b' is no flag"]),
+    (["-x"], {}, ["'-x' is no flag"]),
+]
 
 
-def test_all_variables_that_are_missing_are_named() -> None:
-    [message] = messages(RUN_ID="", DATASET_URI="")
-    assert message == "no job is described: RUN_ID, DATASET_URI are not set"
-
-
-def test_what_is_wrong_is_told_by_variable_and_by_flag() -> None:
-    told = messages("--framework", "a b", RUN_ID="../x")
-    assert [message.partition(":")[0] for message in told] == ["--framework", "RUN_ID"]
-    assert messages(TRAINING_EXTRA_ARGS_JSON='{"trainer": "x"}') == [
-        'TRAINING_EXTRA_ARGS_JSON: trainer: extra_args cannot set "trainer"'
-    ]
-    assert messages("--trainer", "x") == ['--trainer: extra_args cannot set "trainer"']
-
-
-@pytest.mark.parametrize(
-    ("arguments", "environment", "message"),
-    [
-        ([], {"TRAINING_EXTRA_ARGS_JSON": "{"}, "TRAINING_EXTRA_ARGS_JSON: not valid JSON"),
-        ([], {"TRAINING_EXTRA_ARGS_JSON": '{"a": 1, "a": 2}'}, "given more than once"),
-        ([], {"TRAINING_EXTRA_ARGS_JSON": "[1]"}, "TRAINING_EXTRA_ARGS_JSON is no JSON object"),
-        (["--extra-args-json", "NaN"], {}, "--extra-args-json"),
-        ([], {"RESUME_FROM_CHECKPOINT": "maybe"}, "RESUME_FROM_CHECKPOINT is 'maybe', and neither 1 nor 0"),
-        (["--run-id"], {}, "--run-id has no value"),
-        (["--run-id", "a", "b"], {}, "'b' is no flag"),
-        (["-x"], {}, "'-x' is no flag"),
-    ],
-)
-def test_what_cannot_be_read_is_one_error(arguments: list[str], environment: dict[str, str], message: str) -> None:
-    [told] = messages(*arguments, **environment)
-    assert message in told
+@pytest.mark.parametrize(("arguments", "environment", "said"), WRONG)
+def test_what_is_wrong_is_told_by_variable_and_by_flag(
+    arguments: list[str], environment: dict[str, str], said: list[str]
+) -> None:
+    told = messages(*arguments, **environment)
+    assert [part in message for part, message in zip(said, told, strict=True)] == [True] * len(said), told
 
 
 def test_an_error_of_the_job_is_told_by_what_has_said_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
+from served import TOKEN
 
 from hostcore_service.app import make_app
 from hostcore_service.settings import Settings
 
-TOKEN = "a-token-of-32-characters-0123456"
 SECTION = """
 from pathlib import Path
 from fastapi import APIRouter
@@ -46,31 +46,28 @@ def test_a_section_has_routes_behind_the_token_and_a_page(site_here: Any, tmp_pa
         assert client.get("/assets/greetings/..%2fgreeting.py").status_code == 404
 
 
-@pytest.mark.parametrize("value", ["greeting_broken:Section", "greeting_broken:Other", "no_such_module:Section"])
-def test_a_broken_section_is_left_out_and_the_log_says_why(
-    site_here: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, value: str
+MADE = "class Section:\n    title = 'Greetings'\n    def __init__(self, **around): "
+IS_BROKEN = "'greetings' of greeting-broken 1.0 is broken"
+#: A module, what of it the entry point names, and why the section is left out.
+BROKEN = [
+    (
+        "raise ImportError('a part is missing')",
+        "greeting_broken:Section",
+        IS_BROKEN,
+    ),
+    ("Other = 3", "greeting_broken:Other", IS_BROKEN),
+    ("", "no_such_module:Section", IS_BROKEN),
+    (f"{MADE}raise OSError('its folder is gone')", "greeting_broken:Section", "it cannot be made"),
+    (f"{MADE}pass", "greeting_broken:Section", "it cannot be made"),
+]
+
+
+@pytest.mark.parametrize(("source", "value", "why"), BROKEN)
+def test_a_section_that_cannot_be_had_is_left_out_and_the_log_says_why(
+    site_here: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, source: str, value: str, why: str
 ) -> None:
-    source = "raise ImportError('a part is missing')" if value.endswith("Section") else "Other = 3"
     site_here.install("greeting-broken", modules={"greeting_broken.py": source}, entry_points=entry(value))
     with service(tmp_path) as client:
         assert client.get("/healthz").status_code == 200
         assert client.get("/v1/greetings/you", headers={"X-TRAINER-TOKEN": TOKEN}).status_code == 404
-    assert "without the section greetings: 'greetings' of greeting-broken 1.0 is broken" in caplog.text
-
-
-@pytest.mark.parametrize(
-    "source",
-    [
-        "class Section:\n    def __init__(self, **around): raise OSError('its folder is gone')",
-        "class Section:\n    title = 'Greetings'\n    def __init__(self, **around): pass",
-    ],
-)
-def test_a_section_that_cannot_be_made_is_left_out(
-    site_here: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, source: str
-) -> None:
-    modules = {"greeting_unmade.py": source}
-    site_here.install("greeting-unmade", modules=modules, entry_points=entry("greeting_unmade:Section"))
-    with service(tmp_path) as client:
-        assert client.get("/healthz").status_code == 200
-        assert client.get("/v1/greetings/you", headers={"X-TRAINER-TOKEN": TOKEN}).status_code == 404
-    assert "without the section greetings: it cannot be made" in caplog.text
+    assert f"without the section greetings: {why}" in caplog.text

@@ -1,6 +1,5 @@
 """A service with jobs to look at, and its page in a browser."""
 
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -8,8 +7,7 @@ from typing import Any
 import attrs
 import pytest
 from browser import chromium, first_tab, open_tab
-from served import Server
-from waiting import wait_until
+from served import TOKEN, Server, install, server_in
 
 from hostcore_service.store.database import open_database
 from hostcore_service.store.job import StoredJob
@@ -17,8 +15,6 @@ from hostcore_service.store.jobs import Jobs
 
 __all__ = ["chromium", "first_tab", "open_tab"]
 
-ENDED = ("succeeded", "failed", "cancelled", "preempted", "lost")
-TOKEN = "a-token-for-the-tests-of-the-page"
 #: What takes a page over if it ever becomes markup.
 MARKUP = "</script><script>document.title='taken'</script><img src=x onerror=\"document.title='taken'\">"
 
@@ -80,41 +76,13 @@ class Service(Server):
         """A job that waits goes on."""
         (self.folder / f"go-on-{run_id}").touch()
 
-    def wait(self, run_id: str, *statuses: str, step: int = 0) -> dict[str, Any]:
-        """The job, once it has one of some statuses and has come to a step."""
-
-        def reached() -> Any:
-            job = self.job(run_id)
-            return (
-                job if job["status"] in (statuses or ENDED) and ((job["run"] or {}).get("step") or 0) >= step else None
-            )
-
-        return wait_until(reached, f"{run_id} to be {statuses} at step {step}", seconds=300)
-
 
 def started(folder: Path, token: str | None = None) -> Service:
-    operator = folder / "operator.toml"
-    operator.write_text("[http]\nrequests_per_minute = 0\n[service]\npoll_seconds = 0.2\n")
-    inherited = {k: v for k, v in os.environ.items() if not k.startswith(("HOSTCORE_", "TRAINER_"))}
-    own = {
-        "PYTHONPATH": os.pathsep.join([str(folder / "site"), inherited.pop("PYTHONPATH", "")]).rstrip(":"),
-        "HOSTCORE_RUNS_DIR": str(folder / "runs"),
-        "HOSTCORE_CONFIG": str(operator),
-        **({"TRAINER_API_TOKEN": token} if token else {}),
-    }
-    service = Service(folder=folder, environment={**inherited, **own}, token=token)
-    service.start()
-    return service
-
-
-def install(folder: Path) -> None:
-    """The trainer, as pip would leave it."""
-    info = folder / "site" / "paced_trainer-1.0.dist-info"
-    info.mkdir(parents=True)
-    (folder / "site" / "paced_trainer.py").write_text(TRAINER.replace("{here!r}", repr(str(folder))))
-    requires = "Requires-Dist: hostcore-hookspecs>=1,<2"
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: paced-trainer\nVersion: 1.0\n{requires}\n")
-    (info / "entry_points.txt").write_text("[hostcore.trainers]\npaced = paced_trainer:Trainer\n")
+    """A service that has the trainer, with the folder of its site beside its runs."""
+    operator = "[http]\nrequests_per_minute = 0\n[service]\npoll_seconds = 0.2\n"
+    made: Service = server_in(folder, folder / "site", operator, token=token, kind=Service)
+    made.start()
+    return made
 
 
 def add_old_jobs(runs: Path, number: int) -> None:
@@ -146,7 +114,9 @@ def add_old_jobs(runs: Path, number: int) -> None:
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """One without a token, with jobs that have ended; ``under-way`` waits at step 30, on two ranks."""
     folder = tmp_path_factory.mktemp("service")
-    install(folder)
+    module = folder / "paced_trainer.py"
+    module.write_text(TRAINER.replace("{here!r}", repr(str(folder))))
+    install(folder / "site", "paced-trainer", [module], {"hostcore.trainers": {"paced": "paced_trainer:Trainer"}})
     add_old_jobs(folder / "runs", 60)
     made = started(folder)
     try:
@@ -161,9 +131,9 @@ def submit_all(service: Service) -> None:
     service.submit("finished", validation=mock, validate_every=20, labels={"team": MARKUP[:60]}, owner="ada")
     service.submit("failed", hyperparams={"fail_at": 45}, devices=ranks)
     service.submit("under-way", hyperparams={"wait_at": 31}, max_steps=100, devices=ranks)
-    service.wait("finished", "succeeded")
-    service.wait("failed", "failed")
-    service.wait("under-way", "running", step=20)
+    service.wait_for("finished", "succeeded")
+    service.wait_for("failed", "failed")
+    service.wait_for("under-way", "running", step=20)
 
 
 @pytest.fixture
@@ -184,7 +154,7 @@ READY = {
 
 
 @pytest.fixture
-def visit(open_tab: Callable[..., Any], service: Service) -> Callable[..., Any]:
+def visit(open_tab: Any, service: Service) -> Callable[..., Any]:
     """``visit("#/jobs", dark=True)``: a page of the service, loaded."""
 
     def go(page: str = "#/jobs", **how: Any) -> Any:

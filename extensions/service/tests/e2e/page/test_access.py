@@ -1,6 +1,5 @@
 """Who cannot see, point, or bear bright light or motion, and who has a small window, can use the page as well."""
 
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -8,18 +7,8 @@ from typing import Any
 import pytest
 
 PAGES = ["#/jobs", "#/jobs/finished", "#/jobs/failed", "#/plugins", "#/submit"]
-NAMED = {
-    "link",
-    "button",
-    "checkbox",
-    "slider",
-    "searchbox",
-    "textbox",
-    "combobox",
-    "spinbutton",
-    "table",
-    "progressbar",
-}
+NAMED = {"link", "button", "checkbox", "slider", "searchbox", "textbox", "combobox", "spinbutton", "table"}
+NAMED |= {"progressbar"}
 LANDMARKS = ("banner", "main", "navigation", "contentinfo")
 FOCUSED = """(() => {
   const one = document.activeElement, style = getComputedStyle(one), box = one.getBoundingClientRect();
@@ -29,51 +18,44 @@ FOCUSED = """(() => {
 
 
 @pytest.mark.parametrize("page", PAGES)
-class TestEveryPage:
-    def test_tells_what_everything_is_in_an_order_of_headings_with_captions_and_no_id_twice(
-        self, visit: Callable[..., Any], page: str
-    ) -> None:
-        tab = visit(page)
-        nodes = tab.call("Accessibility.getFullAXTree")["nodes"]
-        told = [(one["role"]["value"], one.get("name", {}).get("value", "")) for one in nodes if not one["ignored"]]
-        roles = [role for role, _ in told]
-        assert [roles.count(role) for role in LANDMARKS] == [1, 1, 1, 1]
-        assert [one for one in told if one[0] in NAMED and not one[1].strip()] == []
-        assert [one for one in told if one[0] in ("img", "image") and not one[1].strip()] == []
-        seen = "[...document.querySelectorAll('h1, h2, h3, h4')].filter((one) => one.checkVisibility())"
-        levels = tab.js(f"{seen}.map((one) => Number(one.localName[1]))")
-        assert levels[0] == 1
-        assert levels.count(1) == 1
-        assert all(after <= before + 1 for before, after in pairwise(levels))
-        assert tab.js("[...document.querySelectorAll('table')].filter((one) => !one.caption?.textContent).length") == 0
-        assert tab.js("[...document.querySelectorAll('th')].filter((one) => !one.scope).length") == 0
-        statuses = "[...document.querySelectorAll('.status')]"
-        assert tab.js(f"{statuses}.filter((one) => !one.textContent || !one.querySelector('svg')).length") == 0
-        ids = tab.js("[...document.querySelectorAll('[id]')].map((one) => one.id)")
-        assert len(ids) == len({*ids})
-        assert tab.js("document.documentElement.lang") == "en"
-
-    def test_has_text_that_stands_out_from_its_ground(self, visit: Callable[..., Any], page: str) -> None:
-        tab = visit(page)
-        for scheme in ("light", "dark"):
-            tab.prefer({"prefers-color-scheme": scheme})
-            assert tab.lowest_contrast() >= 4.5, scheme
-
-    def test_is_as_wide_as_the_window_and_no_wider(self, visit: Callable[..., Any], page: str, tmp_path: Path) -> None:
-        tab = visit(page)
-        badges = "[...document.querySelectorAll('.status')].filter((one) => one.offsetParent)"
-        for name, width, scale in (("narrow", 360, 1), ("zoomed", 640, 2), ("wide", 1600, 1)):
-            tab.resize(width, scale=scale)
-            tab.until(f"innerWidth === {width}")
-            (tmp_path / f"{name}.png").write_bytes(tab.screenshot())
-            assert tab.js("document.documentElement.scrollWidth <= document.documentElement.clientWidth"), name
-            assert tab.js("document.querySelector('h1').getBoundingClientRect().right <= innerWidth"), name
-            heights = tab.js(f"{badges}.map((one) => [one.offsetHeight, parseFloat(getComputedStyle(one).fontSize)])")
-            assert all(height < 2.5 * font for height, font in heights), (name, "a status is on one line", heights)
+def test_every_page_tells_what_everything_is_stands_out_and_fits_its_window(
+    visit: Any, page: str, tmp_path: Path
+) -> None:
+    tab = visit(page)
+    nodes = tab.call("Accessibility.getFullAXTree")["nodes"]
+    told = [(one["role"]["value"], one.get("name", {}).get("value", "")) for one in nodes if not one["ignored"]]
+    roles = [role for role, _ in told]
+    assert [roles.count(role) for role in LANDMARKS] == [1, 1, 1, 1]
+    assert [one for one in told if one[0] in NAMED and not one[1].strip()] == []
+    assert [one for one in told if one[0] in ("img", "image") and not one[1].strip()] == []
+    seen = "[...document.querySelectorAll('h1, h2, h3, h4')].filter((one) => one.checkVisibility())"
+    levels = tab.js(f"{seen}.map((one) => Number(one.localName[1]))")
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(after <= before + 1 for before, after in pairwise(levels))
+    assert tab.js("[...document.querySelectorAll('table')].filter((one) => !one.caption?.textContent).length") == 0
+    assert tab.js("[...document.querySelectorAll('th')].filter((one) => !one.scope).length") == 0
+    statuses = "[...document.querySelectorAll('.status')]"
+    assert tab.js(f"{statuses}.filter((one) => !one.textContent || !one.querySelector('svg')).length") == 0
+    ids = tab.js("[...document.querySelectorAll('[id]')].map((one) => one.id)")
+    assert len(ids) == len({*ids})
+    assert tab.js("document.documentElement.lang") == "en"
+    for scheme in ("light", "dark"):
+        tab.prefer({"prefers-color-scheme": scheme})
+        assert tab.lowest_contrast() >= 4.5, scheme
+    badges = "[...document.querySelectorAll('.status')].filter((one) => one.offsetParent)"
+    for name, width, scale in (("narrow", 360, 1), ("zoomed", 640, 2), ("wide", 1600, 1)):
+        tab.resize(width, scale=scale)
+        tab.until(f"innerWidth === {width}")
+        (tmp_path / f"{name}.png").write_bytes(tab.screenshot())
+        assert tab.js("document.documentElement.scrollWidth <= document.documentElement.clientWidth"), name
+        assert tab.js("document.querySelector('h1').getBoundingClientRect().right <= innerWidth"), name
+        heights = tab.js(f"{badges}.map((one) => [one.offsetHeight, parseFloat(getComputedStyle(one).fontSize)])")
+        assert all(height < 2.5 * font for height, font in heights), (name, "a status is on one line", heights)
 
 
 class TestTheKeyboard:
-    def test_leads_from_the_top_of_the_table_into_a_job_and_back(self, visit: Callable[..., Any]) -> None:
+    def test_leads_from_the_top_of_the_table_into_a_job_and_back(self, visit: Any) -> None:
         tab = visit("#/jobs?status=failed")
         tab.until("document.querySelectorAll('.jobs tbody tr').length === 1")
         way = []
@@ -94,7 +76,7 @@ class TestTheKeyboard:
         tab.js("history.back()")
         tab.until("document.activeElement.textContent === 'Jobs' && document.title === 'Jobs · hostcore'")
 
-    def test_skips_to_the_content(self, visit: Callable[..., Any]) -> None:
+    def test_skips_to_the_content(self, visit: Any) -> None:
         tab = visit()
         tab.key("Tab")
         assert tab.js("document.activeElement.getBoundingClientRect().left") >= 0
@@ -102,7 +84,7 @@ class TestTheKeyboard:
         assert tab.js("document.activeElement.id") == "main"
         assert tab.js("location.hash") == "#/jobs"
 
-    def test_is_kept_within_a_question(self, visit: Callable[..., Any]) -> None:
+    def test_is_kept_within_a_question(self, visit: Any) -> None:
         tab = visit("#/jobs/under-way")
         tab.until("!document.querySelector('.top .danger').hidden")
         tab.js("document.querySelector('.top .danger').click()")
@@ -113,21 +95,19 @@ class TestTheKeyboard:
 
 
 class TestHowPeopleLikeIt:
-    def test_is_light_or_dark_as_the_system_is_or_as_chosen(self, visit: Callable[..., Any]) -> None:
+    def test_is_light_or_dark_as_the_system_is_or_as_chosen(self, visit: Any) -> None:
         ground = "getComputedStyle(document.documentElement).backgroundColor"
         light, dark = visit(), visit(dark=True)
         bright, dim = light.js(ground), dark.js(ground)
         assert bright != dim
-        light.js(
-            "{ const one = document.querySelector('#theme'); one.value = 'dark';"
-            "  one.dispatchEvent(new Event('change')); }"
-        )
+        choose = "one.value = 'dark'; one.dispatchEvent(new Event('change'))"
+        light.js(f"{{ const one = document.querySelector('#theme'); {choose}; }}")
         assert light.js(ground) == dim
         light.call("Page.reload")
         light.until("document.querySelector('#theme')?.value === 'dark'")
         assert light.js(ground) == dim
 
-    def test_does_not_move_for_those_who_do_not_want_it(self, visit: Callable[..., Any]) -> None:
+    def test_does_not_move_for_those_who_do_not_want_it(self, visit: Any) -> None:
         moving = "document.getAnimations().length"
         still = visit("#/jobs/under-way", media={"prefers-reduced-motion": "reduce"})
         still.until("document.querySelector('.top .status').textContent === 'running'")

@@ -1,6 +1,5 @@
 """The page of a job: as it goes on, and when it is over."""
 
-from collections.abc import Callable
 from typing import Any
 
 FIRST = "document.querySelector('.plot')"
@@ -20,9 +19,9 @@ def table(name: str) -> str:
 
 
 class TestAJobThatIsUnderWay:
-    def test_shows_curves_and_log_grow_until_it_has_ended(self, visit: Callable[..., Any], service: Any) -> None:
+    def test_shows_curves_and_log_grow_until_it_has_ended(self, visit: Any, service: Any) -> None:
         service.submit("watched", hyperparams={"wait_at": 31})
-        service.wait("watched", "running", step=30)
+        service.wait_for("watched", "running", step=30)
         tab = visit("#/jobs/watched")
         tab.until(f"{LOG}.includes('waiting at step 31')")
         assert "hello from rank 0: <b>bold</b> red" in tab.js(LOG)
@@ -37,13 +36,11 @@ class TestAJobThatIsUnderWay:
         tab.until(f"{table('Checkpoints')}.map((row) => row[0]).join() === '60final,40,20'")
         assert tab.complaints() == []
 
-    def test_shows_the_values_of_the_state_that_the_trainer_went_back_to(
-        self, visit: Callable[..., Any], service: Any
-    ) -> None:
+    def test_shows_the_values_of_the_state_that_the_trainer_went_back_to(self, visit: Any, service: Any) -> None:
         stopping = {"use": "early-stopping", "monitor": "val/loss", "mode": "max", "patience": 1, "restore_best": True}
         mock = {"source": "mock", "num_rows": 4, "batch_size": 2}
         service.submit("restored", validation=mock, validate_every=20, callbacks=[stopping])
-        service.wait("restored", "succeeded")
+        service.wait_for("restored", "succeeded")
         tab = visit("#/jobs/restored")
         tab.until(f"{TITLE}.startsWith('restored: succeeded')")
         legend = f"{FIRST}.querySelector('.legend').textContent"
@@ -55,11 +52,9 @@ class TestAJobThatIsUnderWay:
         metrics = service.ask("/v1/jobs/restored")["run"]["metrics"]
         assert (metrics["val/loss"], metrics["train/loss"]) == (0.25, 0.2)
 
-    def test_is_cancelled_with_a_reason_and_resumed_from_the_keyboard(
-        self, visit: Callable[..., Any], service: Any
-    ) -> None:
+    def test_is_cancelled_with_a_reason_and_resumed_from_the_keyboard(self, visit: Any, service: Any) -> None:
         service.submit("interrupted", hyperparams={"wait_at": 31})
-        service.wait("interrupted", "running", step=30)
+        service.wait_for("interrupted", "running", step=30)
         tab = visit("#/jobs/interrupted")
         tab.js(f"{button('Cancel…')}.focus()")
         tab.key("Enter")
@@ -83,7 +78,7 @@ class TestAJobThatIsUnderWay:
         tab.until(f"{FACTS}.some((one) => /^Duration.* s \\(.* s in 2 attempts\\)$/.test(one))")
         assert tab.js("document.querySelector('[aria-label=\"Which log\"] select').value").endswith("attempt=2")
 
-    def test_offers_the_log_of_every_rank(self, visit: Callable[..., Any]) -> None:
+    def test_offers_the_log_of_every_rank_and_takes_a_cancel_back_that_fails(self, visit: Any) -> None:
         tab = visit("#/jobs/under-way")
         choice = "document.querySelector('[aria-label=\"Which log\"] select')"
         assert tab.js(f"[...{choice}.options].map((one) => one.textContent)") == [
@@ -94,9 +89,6 @@ class TestAJobThatIsUnderWay:
         tab.until(f"{LOG}.includes('hello from rank 0')")
         tab.js(f"{choice}.selectedIndex = 1; {choice}.dispatchEvent(new Event('change'))")
         tab.until(f"{LOG}.includes('hello from rank 1')")
-
-    def test_shows_at_once_what_is_asked_and_takes_it_back_when_it_fails(self, visit: Callable[..., Any]) -> None:
-        tab = visit("#/jobs/under-way")
         tab.until("!document.querySelector('.danger').hidden")
         tab.call("Network.setBlockedURLs", urls=["*:cancel*"])
         tab.js(f"{button('Cancel…')}.click()")
@@ -107,22 +99,19 @@ class TestAJobThatIsUnderWay:
 
 
 class TestAJobThatIsOver:
-    def test_shows_why_it_failed_as_the_first_failing_rank_told(self, visit: Callable[..., Any]) -> None:
-        tab = visit("#/jobs/failed")
-        told = tab.js("document.querySelector('[aria-label=Failure]').textContent")
-        assert "First seen on rank 1, in paced (paced-trainer 1.0)." in told
-        assert "\nthe second line of two" in tab.js("document.querySelector('[aria-label=Failure] p').innerText")
-        assert "in train_step" in tab.js("document.querySelector('pre.traceback').textContent")
-
-    def test_never_turns_anything_of_a_job_into_markup(self, visit: Callable[..., Any]) -> None:
-        for page in ("#/jobs", "#/jobs/failed", "#/jobs/finished"):
+    def test_shows_why_it_failed_and_turns_nothing_of_a_job_into_markup(self, visit: Any) -> None:
+        for page in ("#/jobs", "#/jobs/finished", "#/jobs/failed"):
             tab = visit(page)
             assert "onerror" in tab.js("document.body.textContent")
             assert tab.js("document.querySelectorAll('main img, main script, main b[onerror]').length") == 0
             assert "taken" not in tab.js(TITLE)
             assert tab.complaints() == []
+        told = tab.js("document.querySelector('[aria-label=Failure]').textContent")
+        assert "First seen on rank 1, in paced (paced-trainer 1.0)." in told
+        assert "\nthe second line of two" in tab.js("document.querySelector('[aria-label=Failure] p').innerText")
+        assert "in train_step" in tab.js("document.querySelector('pre.traceback').textContent")
 
-    def test_shows_what_it_was_and_what_it_left(self, visit: Callable[..., Any], service: Any) -> None:
+    def test_shows_what_it_was_and_what_it_left(self, visit: Any, service: Any) -> None:
         tab = visit("#/jobs/finished")
         tab.until("document.querySelector('[aria-label=Artifacts]').textContent.includes('config/run.json')")
         plugins = tab.js(table("Plugins of this job")) + tab.js(table("Plugins"))
@@ -139,14 +128,16 @@ class TestAJobThatIsOver:
         statuses = tab.js(f"Promise.all({links}.map((one) => fetch(one).then((answer) => answer.status)))")
         assert {*statuses} == {200}
 
-    def test_that_there_is_not_is_said(self, open_tab: Callable[..., Any], service: Any) -> None:
+    def test_that_there_is_not_or_that_never_began_says_so(self, open_tab: Any, service: Any) -> None:
         tab = open_tab(f"{service.url}/#/jobs/%3Cimg%20src%3Dx%3E")
         tab.until("document.querySelector('.banner')?.textContent.startsWith('There is no job')")
         assert tab.js("document.querySelector('h1').textContent") == "<img src=x>"
+        tab.js("location.hash = '#/jobs/old-000'")
+        tab.until("document.querySelector('pre.log')?.dataset.empty === 'Nothing was written.'")
 
 
 class TestTheCurves:
-    def test_tell_their_values_from_the_keyboard(self, visit: Callable[..., Any]) -> None:
+    def test_tell_their_values_from_the_keyboard(self, visit: Any) -> None:
         tab = visit("#/jobs/finished")
         tab.until(f"{FIRST}.querySelectorAll('.key').length === 2")  # training and validation
         tab.js(f"{FIRST}.querySelector('.reader').focus()")
@@ -156,7 +147,7 @@ class TestTheCurves:
         assert told.startswith("step 1: train/loss 4, val/loss ")
         assert len(tab.js(f"{FIRST}.querySelector('.checkpoint').getAttribute('d')").split("M")) - 1 == 3
 
-    def test_keep_little_of_a_hundred_thousand_events(self, visit: Callable[..., Any]) -> None:
+    def test_keep_little_of_a_hundred_thousand_events(self, visit: Any) -> None:
         tab = visit("#/submit")
         kept = tab.js("""(async () => {
             const { Recording } = await import("/assets/recording.js");
@@ -177,7 +168,7 @@ class TestTheCurves:
         assert (highest, nonfinite, is_sorted) == (1000, [88888], True)
         assert last > 99_900
 
-    def test_go_on_where_a_later_attempt_began(self, visit: Callable[..., Any]) -> None:
+    def test_go_on_where_a_later_attempt_began(self, visit: Any) -> None:
         tab = visit("#/submit")
         curve = tab.js("""(async () => {
             const { Recording } = await import("/assets/recording.js");
@@ -195,7 +186,7 @@ class TestTheCurves:
 
 
 class TestTheLog:
-    def test_keeps_the_newest_lines_as_a_terminal_leaves_them(self, visit: Callable[..., Any]) -> None:
+    def test_keeps_the_newest_lines_as_a_terminal_leaves_them(self, visit: Any) -> None:
         tab = visit("#/submit")
         kept = tab.js("""(async () => {
             const { Lines } = await import("/assets/log.js");
@@ -207,7 +198,7 @@ class TestTheLog:
         })()""")
         assert kept == ["100 %\ndone green\nhalf", 5000, 15_003]
 
-    def test_is_that_of_the_launcher_where_the_run_directory_is_not_seen(self, visit: Callable[..., Any]) -> None:
+    def test_is_that_of_the_launcher_where_the_run_directory_is_not_seen(self, visit: Any) -> None:
         tab = visit("#/submit")
         offered = tab.js("""(async () => {
             const { Log } = await import("/assets/log.js");
@@ -228,9 +219,3 @@ class TestTheLog:
             "source=launcher",
             "the launcher",
         ]
-
-    def test_of_a_job_that_ended_before_it_began_says_that_nothing_was_written(
-        self, open_tab: Callable[..., Any], service: Any
-    ) -> None:
-        tab = open_tab(f"{service.url}/#/jobs/old-000")
-        tab.until("document.querySelector('pre.log')?.dataset.empty === 'Nothing was written.'")

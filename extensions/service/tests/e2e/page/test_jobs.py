@@ -1,10 +1,10 @@
 """The table of jobs, and the way into it."""
 
-from collections.abc import Callable
 from typing import Any
 
+from served import TOKEN
+
 ROWS = "[...document.querySelectorAll('.jobs tbody tr:not([hidden])')].map((row) => row.dataset.run)"
-TOKEN = "a-token-for-the-tests-of-the-page"
 
 
 def cell(run_id: str, name: str) -> str:
@@ -13,7 +13,7 @@ def cell(run_id: str, name: str) -> str:
 
 class TestTheTable:
     def test_shows_the_newest_jobs_first_and_how_they_stand_and_asks_the_service_alone(
-        self, visit: Callable[..., Any], service: Any
+        self, visit: Any, service: Any
     ) -> None:
         tab = visit()
         assert [one for one in tab.js(ROWS) if not one.startswith("old")][-3:] == ["under-way", "failed", "finished"]
@@ -34,7 +34,7 @@ class TestTheTable:
         assert tab.complaints() == []
         assert [one for one in tab.requests() if not one.startswith(service.url + "/")] == []
 
-    def test_is_filtered_by_its_address_so_that_the_way_back_works(self, visit: Callable[..., Any]) -> None:
+    def test_is_filtered_by_its_address_so_that_the_way_back_works(self, visit: Any) -> None:
         tab = visit()
         everything = tab.js(ROWS)
         tab.js("document.querySelector('.filters select').value = 'failed'")
@@ -47,24 +47,18 @@ class TestTheTable:
         tab.enter(".filters label.end input", "unde")
         assert tab.js(ROWS) == ["under-way"]
 
-    def test_finds_the_jobs_that_used_a_plugin_and_counts_those_of_which_it_is_not_known(
-        self, visit: Callable[..., Any]
-    ) -> None:
+    def test_is_filtered_by_what_jobs_used_and_by_labels_and_tells_how_they_are_written(self, visit: Any) -> None:
         tab = visit()
-        field = "document.querySelectorAll('.filters input[placeholder]')[1]"
-        tab.js(f"{field}.value = 'none>=1.0'; {field}.dispatchEvent(new Event('change'))")
+        label, used = (f"document.querySelectorAll('.filters input[placeholder]')[{number}]" for number in (0, 1))
+        tab.js(f"{label}.value = 'team'; {label}.dispatchEvent(new Event('change'))")
+        assert tab.js(f"{label}.validationMessage") == "A label is written as key=value."
+        assert tab.js("location.hash") == "#/jobs"
+        tab.js(f"{label}.value = ''; {used}.value = 'none>=1.0'; {used}.dispatchEvent(new Event('change'))")
         tab.until("document.querySelector('.empty').textContent.startsWith('No job is like this')")
         assert tab.js("location.hash") == "#/jobs?plugin=none%3E%3D1.0"
         assert tab.js("document.querySelector('.pages .note').textContent").endswith("of which it is not known")
 
-    def test_tells_how_a_label_is_written(self, visit: Callable[..., Any]) -> None:
-        tab = visit()
-        label = "document.querySelector('.filters input[placeholder]')"
-        tab.js(f"{label}.value = 'team'; {label}.dispatchEvent(new Event('change'))")
-        assert tab.js(f"{label}.validationMessage") == "A label is written as key=value."
-        assert tab.js("location.hash") == "#/jobs"
-
-    def test_has_pages(self, visit: Callable[..., Any]) -> None:
+    def test_has_pages(self, visit: Any) -> None:
         tab = visit()
         first = tab.js(ROWS)
         assert len(first) == 50
@@ -76,7 +70,7 @@ class TestTheTable:
         tab.js("[...document.querySelectorAll('.pages a')].find((one) => one.textContent === 'Newest jobs').click()")
         tab.until(f"{ROWS}.includes('finished')")
 
-    def test_takes_in_what_is_new_without_moving_the_focus(self, visit: Callable[..., Any], service: Any) -> None:
+    def test_takes_in_what_is_new_without_moving_the_focus(self, visit: Any, service: Any) -> None:
         tab = visit()
         tab.js("document.querySelector('tr[data-run=finished] a').focus()")
         tab.js(  # the next job's news takes the place of the last one's
@@ -93,8 +87,8 @@ class TestTheTable:
 
 
 class TestTheToken:
-    def test_is_asked_for_kept_for_the_session_and_asked_again_when_wrong(
-        self, open_tab: Callable[..., Any], closed_service: Any
+    def test_is_asked_for_kept_for_the_session_and_asked_again_when_wrong_or_when_the_service_was_away(
+        self, open_tab: Any, closed_service: Any
     ) -> None:
         tab = open_tab(f"{closed_service.url}/")
         tab.until("document.querySelector('#token-dialog').open")
@@ -113,15 +107,6 @@ class TestTheToken:
         tab.until("!!document.querySelector('.empty pre')")
         assert not tab.js("document.querySelector('#token-dialog').open")
         assert tab.js("localStorage.length") == 0
-
-    def test_lets_the_page_recover_when_the_service_was_away(
-        self, open_tab: Callable[..., Any], closed_service: Any
-    ) -> None:
-        tab = open_tab(f"{closed_service.url}/")
-        tab.until("document.querySelector('#token-dialog').open")
-        tab.type(TOKEN)
-        tab.key("Enter")
-        tab.until("!!document.querySelector('.empty pre')")
         closed_service.stop()
         tab.until("document.querySelector('.banner').textContent.includes('cannot be reached')")
         assert tab.js("document.querySelector('.banner').getAttribute('role')") == "alert"

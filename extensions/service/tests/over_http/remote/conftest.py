@@ -1,8 +1,6 @@
 """One service for all tests of a module, and the commands that ask it, or look at its runs themselves."""
 
-import os
 import re
-import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,24 +9,14 @@ from typing import Any
 import attrs
 import orjson
 import pytest
-from checkout import EXTENSIONS
 from click.testing import CliRunner
 from command_line import Said, said_by
 from fork_server import hostcore
-from served import Server
+from served import MODULES, TOKEN, Server, install, server_in
 
 from hostcore.cli import cli
 from hostcore.secrets.scrub import forget_all
 
-PLUGINS = EXTENSIONS / "service/tests"
-TOKEN = "a-token-that-only-these-tests-know"
-ENTRY_POINTS = """
-[hostcore.trainers]
-tiny = tiny_trainer:Trainer
-[hostcore.launchers]
-instant = told_launchers:Instant
-deaf = deaf_launcher:Deaf
-"""
 OPERATOR = """
 [launchers.instant]
 [launchers.deaf]
@@ -37,15 +25,6 @@ poll_seconds = 0.1
 [http]
 requests_per_minute = 0
 """
-DEAF = '''
-from told_launchers import Stuck, note
-
-class Deaf(Stuck):
-    """What it launches runs for ever."""
-
-    def cancel(self, handle, grace_seconds):
-        note("cancelled", handle.id)
-'''
 
 
 @attrs.define(kw_only=True, eq=False)
@@ -98,27 +77,9 @@ class Service(Server):
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """A service with a token, whose jobs run on this machine."""
     folder = tmp_path_factory.mktemp("service")
-    site = folder / "site"
-    (site / "told-1.0.dist-info").mkdir(parents=True)
-    (site / "told-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: told\nVersion: 1.0\n")
-    (site / "told-1.0.dist-info" / "entry_points.txt").write_text(ENTRY_POINTS)
-    for module in ("tiny_trainer.py", "told_launchers.py"):
-        shutil.copy(PLUGINS / module, site)
-    (site / "deaf_launcher.py").write_text(DEAF)
-    (folder / "ledger").mkdir()
-    operator = folder / "operator.toml"
-    operator.write_text(OPERATOR)
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("HOSTCORE_")}
-    path = [str(site), *filter(None, [clean.get("PYTHONPATH")])]
-    own = {
-        "PYTHONPATH": os.pathsep.join(path),
-        "TRAINER_API_TOKEN": TOKEN,
-        "HOSTCORE_CONFIG": str(operator),
-        "HOSTCORE_RUNS_DIR": str(folder / "runs"),
-        "HOSTCORE_TEST_LEDGER": str(folder / "ledger"),
-        "HOSTCORE_SERVER": "http://127.0.0.1:9",  # what a service launches is run where it is
-    }
-    made = Service(folder=folder, environment={**clean, **own}, token=TOKEN)
+    install(folder / "site", "told", MODULES)
+    nowhere = {"HOSTCORE_SERVER": "http://127.0.0.1:9"}  # what a service launches is run where it is
+    made: Service = server_in(folder, folder / "site", OPERATOR, kind=Service, **nowhere)
     made.start()
     yield made
     made.clean_up()

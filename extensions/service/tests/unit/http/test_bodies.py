@@ -103,33 +103,42 @@ MEDIA_TYPES = [
 ]
 
 
-def test_a_body_says_that_it_is_json(client: Client, tiny: Any) -> None:
+def test_a_body_says_that_it_is_json_and_may_begin_with_a_byte_order_mark(client: Client, tiny: Any) -> None:
     service = client()
     for media_type, status in MEDIA_TYPES:
         answer = service.post("/v1/jobs", content=orjson.dumps(tiny()), headers={"Content-Type": media_type})
         assert answer.status_code == status, media_type
+    for mark, headers in ((b"\xef\xbb\xbf", JSON), (b"", {**JSON, "Content-Encoding": "identity"})):
+        assert service.post("/v1/jobs", content=mark + orjson.dumps(tiny()), headers=headers).status_code == 201
 
 
-def test_what_is_wrong_with_a_wish_to_cancel_is_told(client: Client, tiny: Any) -> None:
+#: A body of a wish about a job, the place of what is wrong with it, and the beginning of what is said.
+WISHES: list[tuple[str, Any, str | None, str]] = [
+    ("cancel", {"reason": 5}, "/reason", "expected a string, found 5"),
+    ("cancel", {"reason": "x" * 1001}, "/reason", "expected at most 1000 characters"),
+    ("cancel", {"reasons": "x"}, "/reasons", 'there is no key "reasons"'),
+    ("resume", {"launches": 0}, "/launches", "expected at least 1"),
+    ("resume", {"launches": "2"}, "/launches", "expected an integer"),
+    ("resume", {"launched": 2}, "/launched", 'there is no key "launched"'),
+    ("resume", [], "", ""),
+]
+
+
+def test_what_is_wrong_with_a_wish_to_cancel_or_resume_is_told(client: Client, tiny: Any) -> None:
     service = client(launcher="stuck")
     service.post("/v1/jobs", json=tiny(run_id="a"))
-
-    for body, pointer in (({"reason": 5}, "/reason"), ({"reason": "x" * 1001}, "/reason"), ({"now": True}, "/now")):
-        answer = service.post("/v1/jobs/a:cancel", json=body)
-        assert answer.status_code == 400
-        assert codes(answer) == [("request.invalid", pointer)]
-    assert not service.get("/v1/jobs/a").json()["cancelling"]
+    for wish, body, pointer, says in WISHES:
+        answer = service.post(f"/v1/jobs/a:{wish}", json=body)
+        assert (answer.status_code, [place for _, place in codes(answer)]) == (400, [pointer]), body
+        assert answer.json()["errors"][0]["detail"].startswith(says), answer.text
+    job = service.get("/v1/jobs/a").json()
+    assert (job["cancelling"], job["launches"]) == (False, 1)
 
 
 def test_texts_that_are_too_long_to_find_a_job_by_are_refused(client: Client, tiny: Any) -> None:
     answer = client().post("/v1/jobs", json=tiny(owner="x" * 257, labels={"k" * 257: "v", "k" * 256: "v" * 5000}))
 
     assert codes(answer) == [("value.range", "/owner"), ("value.range", f"/labels/{'k' * 257}")]
-
-
-def test_a_body_with_a_byte_order_mark_is_read_as_a_file_with_one(client: Client) -> None:
-    body = b'\xef\xbb\xbf{"trainer": "tiny", "max_steps": 3, "terminal": false}'
-    assert client().post("/v1/jobs", content=body, headers=JSON).status_code == 201
 
 
 @pytest.mark.parametrize("path", ["/v1/jobs", "/v1/jobs:validate", "/train", "/v1/jobs/a:cancel"])
@@ -139,8 +148,3 @@ def test_an_encoded_body_is_refused_as_such(client: Client, path: str) -> None:
         answer = service.post(path, content=content, headers={**JSON, "Content-Encoding": encoding})
         assert (answer.status_code, codes(answer)) == (415, [("request.media_type", None)]), encoding
         assert answer.headers["accept-encoding"] == "identity"
-
-
-def test_identity_is_no_encoding(client: Client) -> None:
-    body = b'{"trainer": "tiny", "max_steps": 3}'
-    assert client().post("/v1/jobs", content=body, headers={**JSON, "Content-Encoding": "identity"}).status_code == 201

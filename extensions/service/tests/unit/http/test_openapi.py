@@ -1,14 +1,16 @@
 """The OpenAPI document: every route with what it answers, each request and answer with an example that is one."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import jsonschema
 import pytest
 from fastapi.testclient import TestClient
 
+from hostcore_service.app import make_app
 from hostcore_service.http.problems import Problem
 from hostcore_service.jobs.streams import NDJSON, SSE, TEXT
+from hostcore_service.settings import Settings
 
 PROBLEM = "application/problem+json"
 JSON = "application/json"
@@ -37,9 +39,10 @@ ANSWERS = {
 }
 
 
-@pytest.fixture
-def document(client: Callable[..., TestClient]) -> dict[str, Any]:
-    found: dict[str, Any] = client().get("/openapi.json").json()
+@pytest.fixture(scope="module")
+def document(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    app = make_app(Settings(runs=tmp_path_factory.mktemp("openapi") / "runs", token="a-token-of-32-characters-0123456"))
+    found: dict[str, Any] = TestClient(app).get("/openapi.json").json()
     return found
 
 

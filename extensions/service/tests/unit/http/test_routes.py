@@ -1,19 +1,13 @@
 """``/v1/jobs``: submitting once, listing, cancelling, resuming."""
 
-import base64
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import attrs
-import orjson
-import pytest
 from fastapi.testclient import TestClient
 from waiting import wait_until
-
-from hostcore.runs.directory import RunDirectory
-from hostcore.runs.record import RunRecord
 
 Client = Callable[..., TestClient]
 
@@ -29,10 +23,6 @@ def wait(service: TestClient, run_id: str, status: str) -> Any:
 def codes(answer: Any) -> list[tuple[str, str | None]]:
     assert answer.headers["content-type"] == "application/problem+json"
     return [(error["code"], error["pointer"]) for error in answer.json()["errors"]]
-
-
-def cursor(value: Any) -> str:
-    return base64.urlsafe_b64encode(orjson.dumps(value)).decode()
 
 
 def test_a_job_is_submitted_and_found_where_the_answer_says(client: Client, tiny: Any) -> None:
@@ -67,6 +57,32 @@ def test_the_same_request_with_the_same_key_makes_one_job(client: Client, tiny: 
     assert again.headers["location"] == first.headers["location"]
     wait(service, first.json()["run_id"], "succeeded")
     assert len(noted("calls")) == 1
+
+
+def at_once(count: int, call: Callable[[int], Any]) -> list[Any]:
+    with ThreadPoolExecutor(count) as threads:
+        return list(threads.map(call, range(count)))
+
+
+def test_of_many_that_come_at_once_no_more_are_taken_than_may_be(
+    client: Client, tiny: Any, database: dict[str, Any]
+) -> None:
+    service = client(launcher="stuck", http={"max_submitted": 5}, **database)
+    key = {"Idempotency-Key": "once"}
+    same = at_once(8, lambda _: service.post("/v1/jobs", json=tiny(labels={"a": "b"}), headers=key))
+    assert {answer.status_code for answer in same} == {201}
+    (run_id,) = {answer.json()["run_id"] for answer in same}
+    others = at_once(8, lambda n: service.post("/v1/jobs", json=tiny(run_id=f"job-{n}")).status_code)
+    assert sorted(others) == [201] * 4 + [429] * 4
+    assert len(service.get("/v1/jobs").json()["jobs"]) == 5
+    again = service.post("/v1/jobs", json=tiny(labels={"a": "b"}), headers=key)
+    assert (again.status_code, again.json()["run_id"]) == (201, run_id), "it is not one more"
+    wait(service, run_id, "running")
+    service.post(f"/v1/jobs/{run_id}:cancel")
+    wait(service, run_id, "cancelled")
+    resumed = at_once(6, lambda _: service.post(f"/v1/jobs/{run_id}:resume", json={"launches": 1}).status_code)
+    assert (resumed.count(202), set(resumed) <= {200, 202, 429}) == (1, True), "there is room for one"
+    assert service.get(f"/v1/jobs/{run_id}").json()["launches"] == 2
 
 
 def test_a_key_is_not_used_for_another_request(client: Client, tiny: Any) -> None:
@@ -126,214 +142,10 @@ def test_no_more_jobs_are_open_than_the_operator_allows(client: Client, tiny: An
     assert service.post("/v1/jobs/a:resume").status_code == 429
 
 
-def test_pages_show_every_job_once_newest_first(client: Client, tiny: Any) -> None:
-    service = client()
-    for number in range(7):
-        service.post("/v1/jobs", json=tiny(run_id=f"job-{number}"))
-    seen: list[str] = []
-    query: dict[str, Any] = {"limit": 2}
-    while True:
-        page = service.get("/v1/jobs", params=query).json()
-        seen += [job["run_id"] for job in page["jobs"]]
-        service.post("/v1/jobs", json=tiny(run_id=f"late-{len(seen)}"))
-        if page["next"] is None:
-            break
-        query["cursor"] = page["next"]
-
-    assert seen[:1] == ["job-6"]
-    assert sorted(seen) == [f"job-{number}" for number in range(7)]
-
-
-FORGED = [
-    "!!!!",
-    "a",
-    "ÿ",
-    cursor([]),
-    cursor({"a": 1, "b": 2}),
-    cursor("ab"),
-    cursor(1),
-    cursor(None),
-    cursor([1, 2]),
-    cursor(["1", "a"]),
-    cursor([1.5, "a"]),
-    cursor([1, "a", 2]),
-    cursor([2**63, "a"]),
-    cursor([1, "a\0"]),
-    cursor([1, ["a"]]),
-    base64.urlsafe_b64encode(b"[1, '\xff']").decode(),
-    base64.urlsafe_b64encode(b"[" * 200).decode(),
-    "x" * 513,
-]
-
-
-def test_what_is_no_cursor_is_refused(client: Client) -> None:
-    service = client()
-    for forged in FORGED:
-        answer = service.get("/v1/jobs", params={"cursor": forged})
-        assert answer.status_code == 400, forged
-        assert codes(answer)[0][1] == "/query/cursor", forged
-
-
-def test_a_cursor_of_nowhere_is_the_end(client: Client, tiny: Any) -> None:
-    service = client()
-    service.post("/v1/jobs", json=tiny())
-
-    assert service.get("/v1/jobs", params={"cursor": cursor([-(2**62), "'; DROP TABLE jobs"])}).json()["jobs"] == []
-    assert len(service.get("/v1/jobs").json()["jobs"]) == 1
-
-
-def test_jobs_are_found_by_what_they_have(client: Client, tiny: Any) -> None:
-    service = client(launcher="stuck")
-    service.post("/v1/jobs", json=tiny(run_id="a", owner="Ann", labels={"k": "a=b", "x": "1"}))
-    service.post("/v1/jobs", json=tiny(run_id="b", owner="ann", labels={"k": "A=B", "": "e"}, launcher="instant"))
-    wait(service, "b", "succeeded")
-    wait(service, "a", "running")
-
-    def found(*query: tuple[str, str]) -> Sequence[str]:
-        answer = service.get("/v1/jobs", params=list(query))
-        assert answer.status_code == 200, answer.text
-        return sorted(job["run_id"] for job in answer.json()["jobs"])
-
-    assert found(("owner", "Ann")) == ["a"]
-    assert found(("trainer", "tiny")) == ["a", "b"]
-    assert found(("trainer", "Tiny")) == []
-    assert found(("status", "running")) == ["a"]
-    assert found(("status", "running"), ("status", "succeeded")) == ["a", "b"]
-    assert found(("label", "k=a=b")) == ["a"]
-    assert found(("label", "k=a=b"), ("label", "x=1")) == ["a"]
-    assert found(("label", "k=a=b"), ("label", "x=2")) == []
-    assert found(("label", "k=a=b"), ("label", "k=A=B")) == []
-    assert found(("label", "=e")) == ["b"]
-    assert found(("label", "k=' OR 1=1 --")) == []
-
-
 def test_a_job_over_http_includes_no_files(client: Client, tiny: Any) -> None:
     answer = client().post("/v1/jobs", json=tiny(include="base.json"))
     assert (answer.status_code, codes(answer)) == (400, [("job.include", "/include")])
     assert "job files alone include others" in answer.json()["errors"][0]["detail"]
-
-
-def test_jobs_are_found_by_what_their_runs_used(client: Client, tiny: Any, tmp_path: Path) -> None:
-    service = client(launcher="stuck")
-    data = "ab" * 32
-    for run_id, version in (("a", "1.0"), ("b", "1.1rc1"), ("c", "of today")):
-        service.post("/v1/jobs", json=tiny(run_id=run_id))
-        wait(service, run_id, "running")
-        plugins = [{"kind": "trainer", "name": "tiny", "distribution": "Tiny.Trainer", "version": version}]
-        used = [{"attempt": 1, "plugins": plugins, "data": data}]
-        record = RunDirectory(tmp_path / "runs" / run_id).record
-        attrs.evolve(RunRecord.read(record), used=used, plugins=[]).write(record)
-
-    def found(**query: Any) -> dict[str, Any]:
-        answer = service.get("/v1/jobs", params=query)
-        assert answer.status_code == 200, answer.text
-        return answer.json()
-
-    def ids(**query: Any) -> list[str]:
-        return sorted(job["run_id"] for job in found(**query)["jobs"])
-
-    wait_until(lambda: ids(data=data) == ["a", "b", "c"], "the records to be read")
-    assert ids(plugin="tiny>1") == ["b"]
-    assert ids(plugin=["tiny", "tiny<1.1rc1"]) == ["a"]
-    assert ids(plugin=["tiny==1.0", "tiny==1.1rc1"]) == []
-    assert ids(distribution="tiny_trainer==1.0") == ["a"]
-    assert ids(data=data[:8], plugin="tiny-trainer/tiny") == ["a", "b", "c"]
-    assert ids(data="0" * 8) == []
-    page = found(plugin="tiny==1.0", limit=1)
-    assert page["jobs"][0]["used"] == [
-        {
-            "attempt": 1,
-            "plugins": [{"kind": "trainer", "name": "tiny", "distribution": "Tiny.Trainer", "version": "1.0"}],
-            "data": data,
-        }
-    ]
-    assert page["unknown"] == 1
-    assert found()["unknown"] is None
-    assert found()["jobs"][0]["used"] is None
-    wrong = service.get("/v1/jobs", params={"plugin": "tiny>=new", "data": "ab"})
-    assert (wrong.status_code, codes(wrong)) == (400, [("run.query", "/query/plugin"), ("run.query", "/query/data")])
-
-
-IMPOSSIBLE = [
-    "status=nonsense",
-    "status=",
-    "label=noequals",
-    "label=a%00=b",
-    "label=a=b%00",
-    "owner=%00",
-    "trainer=a%00b",
-    f"owner={'x' * 257}",
-    "limit=0",
-    "limit=501",
-    "limit=ten",
-    "limit=" + "9" * 400,
-    "&".join(["label=a=b"] * 17),
-]
-
-
-def test_what_cannot_be_looked_for_is_refused(client: Client) -> None:
-    service = client()
-    for query in IMPOSSIBLE:
-        answer = service.get(f"/v1/jobs?{query}")
-        assert answer.status_code == 400, query
-        assert all((pointer or "").startswith("/query/") for _, pointer in codes(answer)), query
-
-
-def said(answer: Any) -> tuple[str, str, str | None]:
-    (error,) = answer.json()["errors"]
-    return error["pointer"], error["detail"], error["hint"]
-
-
-def test_what_is_wrong_with_a_query_is_told_in_words(client: Client) -> None:
-    service = client()
-
-    assert said(service.get("/v1/jobs?limit=0")) == ("/query/limit", 'expected at least 1, found "0"', None)
-    assert said(service.get("/v1/jobs?limit=ten")) == ("/query/limit", 'expected an integer, found "ten"', None)
-    assert said(service.get("/v1/jobs?label=team")) == ("/query/label/0", 'expected KEY=VALUE, found "team"', None)
-    assert said(service.get("/v1/jobs?owner=%00")) == ("/query/owner", "the character U+0000 is not allowed", None)
-    assert said(service.get("/v1/jobs?status=done"))[:2] == (
-        "/query/status/0",
-        "expected 'submitted', 'running', 'succeeded', 'failed', 'cancelled', 'preempted' or 'lost', found \"done\"",
-    )
-    assert said(service.get("/v1/jobs/a/events?follow=maybe"))[:2] == (
-        "/query/follow",
-        'expected true or false, found "maybe"',
-    )
-
-
-def test_a_parameter_that_nobody_reads_is_a_mistake(client: Client) -> None:
-    service = client()
-
-    assert said(service.get("/v1/jobs?owners=ann")) == (
-        "/query/owners",
-        'there is no query parameter "owners"',
-        'did you mean "owner"?',
-    )
-    answer = service.get("/v1/jobs?a=1&a=2&~=3")
-    assert (answer.status_code, codes(answer)) == (
-        400,
-        [("request.invalid", "/query/a"), ("request.invalid", "/query/~0")],
-    )
-    for path in (
-        "/v1/plugins",
-        "/v1/jobs/a",
-        "/v1/jobs/a/checkpoints",
-        "/v1/jobs/a/artifacts/x.png",
-        "/v1/jobs/a/logs",
-    ):
-        assert service.get(f"{path}?nothing").json()["errors"][0]["pointer"] == "/query/nothing", path
-    for path in ("/v1/jobs", "/v1/jobs:validate", "/v1/jobs/a:cancel", "/v1/jobs/a:resume"):
-        assert service.post(f"{path}?dry_run=true", json={}).status_code == 400, path
-
-
-def test_a_body_that_has_more_than_is_known_is_told_in_words(client: Client, tiny: Any) -> None:
-    service = client()
-    job = service.post("/v1/jobs", json=tiny()).json()
-
-    cancel = f"/v1/jobs/{job['run_id']}:cancel"
-    assert said(service.post(cancel, json={"reasons": "x"})) == ("/reasons", 'there is no key "reasons"', None)
-    assert said(service.post(cancel, json={"reason": 3})) == ("/reason", "expected a string, found 3", None)
-    assert said(service.post(cancel, json={"reason": "x" * 1001}))[1].startswith("expected at most 1000 characters")
 
 
 def test_a_job_that_there_is_not_is_404(client: Client) -> None:
@@ -347,17 +159,48 @@ def test_a_job_that_there_is_not_is_404(client: Client) -> None:
         assert answer.headers["content-type"] == "application/problem+json"
 
 
+#: A launcher; how its job ends, what is said of it, and how often it was asked.
+ENDS = [
+    ("instant", "succeeded", "", 1),
+    ("flaky", "succeeded", "", 3),
+    ("broken", "failed", "ZeroDivisionError", 1),
+    ("refusing", "failed", "no such queue (ask its operator)", 1),
+]
+
+
+def test_a_job_ends_as_its_launcher_has_it(client: Client, tiny: Any, noted: Any) -> None:
+    service = client(launchers={"instant": {}, "broken": {}, "refusing": {}, "flaky": {"times": 2}})
+    for launcher, *_ in ENDS:
+        service.post("/v1/jobs", json=tiny(run_id=launcher, launcher=launcher))
+    for launcher, status, detail, calls in ENDS:
+        assert detail in wait(service, launcher, status)["detail"], launcher
+        assert len([one for one in noted("calls") if one.startswith(launcher)]) == calls
+        assert len([one for one in noted("started") if one.startswith(launcher)]) == (status == "succeeded")
+
+
+def test_a_cancelled_job_whose_engine_never_answers_is_given_up_as_lost(client: Client, tiny: Any) -> None:
+    service = client(launchers={"flaky": {"times": 10**9}}, launcher="flaky", service={"cancel_grace_seconds": 0.1})
+    service.post("/v1/jobs", json=tiny(run_id="a"))
+    wait_until(lambda: "out for lunch" in service.get("/v1/jobs/a").json()["detail"], "the engine not to answer")
+    service.post("/v1/jobs/a:cancel")
+    assert "out for lunch" in wait(service, "a", "lost")["detail"]
+
+
 def test_cancelling_is_legal_in_every_state_and_as_often_as_one_likes(
     client: Client, tiny: Any, tmp_path: Any, noted: Any
 ) -> None:
     slow = {"slow": {"until_go": True}}
-    service = client(launchers={"instant": {}, "stuck": {}, "refusing": {}, **slow})
-    for launcher in ("instant", "stuck", "refusing", "slow"):
+    room = {"launches_at_once": 1}
+    service = client(launchers={"instant": {}, "stuck": {}, "refusing": {}, **slow}, service=room)
+    for launcher in ("instant", "stuck", "refusing"):
         service.post("/v1/jobs", json=tiny(run_id=launcher, launcher=launcher))
     wait(service, "instant", "succeeded")
     wait(service, "refusing", "failed")
     wait(service, "stuck", "running")
+    service.post("/v1/jobs", json=tiny(run_id="slow", launcher="slow"))
     wait_until(lambda: any("slow" in call for call in noted("calls")), "the slow launch to begin")
+    service.post("/v1/jobs", json=tiny(run_id="waiting"))
+    service.post("/v1/jobs/waiting:cancel", json={"reason": "changed my mind"})
 
     for run_id, ended in (("instant", "succeeded"), ("refusing", "failed")):
         for _ in range(2):
@@ -372,6 +215,9 @@ def test_cancelling_is_legal_in_every_state_and_as_often_as_one_likes(
     (tmp_path / "ledger" / "go").touch()
     wait(service, "stuck", "cancelled")
     wait_until(lambda: service.get("/v1/jobs/slow").json()["status"] in ("cancelled", "succeeded"), "slow to end")
+    assert wait(service, "waiting", "cancelled")["detail"] == "changed my mind"
+    assert not [call for call in noted("calls") if call.startswith("waiting")]
+    assert [call for call in noted("cancelled") if call.startswith("stuck")]
 
 
 def test_resuming_launches_what_has_ended_once_more_and_leaves_the_rest(client: Client, tiny: Any, noted: Any) -> None:
@@ -418,9 +264,9 @@ def test_another_method_or_path_is_a_problem_too(client: Client) -> None:
         assert answer.headers["content-type"] == "application/problem+json"
 
 
-def test_a_defect_of_the_service_is_told_without_what_it_was(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_defect_of_the_service_is_told_without_what_it_was(client: Client) -> None:
     service = client()
-    monkeypatch.setattr("hostcore_service.jobs.router.JobPage", None)
+    service.app.state.service = None  # type: ignore[attr-defined]
     answer = service.get("/v1/jobs")
 
     assert (answer.status_code, codes(answer)) == (500, [("service.defect", None)])

@@ -1,6 +1,6 @@
 """A service whose jobs have whatever the tests write into their run directories."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +9,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from hostcore.runs.directory import RunDirectory
-from hostcore_service.app import make_app
 from hostcore_service.services import Service
-from hostcore_service.settings import Settings
 
 
 @attrs.frozen
@@ -41,7 +39,5 @@ class Open:
 
 
 @pytest.fixture
-def opened(service_here: Callable[..., Settings], a_job: Callable[..., Any], tmp_path: Path) -> Iterator[Open]:
-    settings = service_here(http={"requests_per_minute": 0, "data_roots": [str(tmp_path)]})
-    with TestClient(make_app(settings), base_url="http://127.0.0.1") as client:
-        yield Open(client, a_job)
+def opened(client: Callable[..., TestClient], a_job: Callable[..., Any], tmp_path: Path) -> Open:
+    return Open(client(token=None, http={"data_roots": [str(tmp_path)]}), a_job)

@@ -163,3 +163,40 @@ def test_a_job_that_has_not_begun_has_no_files(opened: Any) -> None:
     assert opened.get("/v1/jobs/b/artifacts").json() == {"artifacts": [], "truncated": False}
     assert opened.get("/v1/jobs/b/checkpoints").json() == {"checkpoints": []}
     assert opened.get("/v1/jobs/nobody/artifacts").status_code == 404
+
+
+OTHERS = ("/healthz", "/readyz", "/openapi.json", "/v1/plugins", "/v1/jobs")
+FILES = ("/v1/jobs/a/artifacts/result.json", "/v1/jobs/a/checkpoints/5/files/state.json")
+
+
+@pytest.mark.usefixtures("directory")
+def test_the_head_is_that_of_the_whole_answer_without_its_body(opened: Any) -> None:
+    client = opened.client
+    for path in (*OTHERS, *FILES):
+        whole = client.get(path)
+        head = client.head(path, headers={"Range": "bytes=1-2"})  # which is for GET alone
+        assert (head.status_code, head.content, head.headers) == (200, b"", whole.headers), path
+        assert int(head.headers["content-length"]) == len(whole.content) > 0
+    for path in FILES:
+        known = {"If-None-Match": client.head(path).headers["etag"]}
+        assert client.head(path, headers=known).status_code == 304, path
+    stream = client.head("/v1/jobs/a/events", headers={"Accept": "text/event-stream"})
+    assert (stream.status_code, stream.content) == (200, b""), "a stream has a head, which is its end"
+    assert client.head("/v1/jobs/a/artifacts/nothing").status_code == 404
+
+
+ALLOWED = [
+    ("PUT", "/v1/jobs", "GET, HEAD, POST"),
+    ("OPTIONS", "/v1/jobs/a", "GET, HEAD"),
+    ("GET", "/v1/jobs:validate", "POST"),
+    ("HEAD", "/v1/jobs:validate", "POST"),
+    ("DELETE", "/train", "POST"),
+    ("PATCH", "/train/a", "GET, HEAD"),
+    ("POST", "/healthz", "GET, HEAD"),
+]
+
+
+def test_another_method_is_told_all_that_the_path_takes(opened: Any) -> None:
+    for method, path, allow in ALLOWED:
+        answer = opened.client.request(method, path)
+        assert (answer.status_code, answer.headers.get("allow")) == (405, allow), (method, path)

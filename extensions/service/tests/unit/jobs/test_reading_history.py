@@ -1,6 +1,5 @@
 """What a request for events or logs is answered, whatever lies in the run directory."""
 
-import asyncio
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -16,11 +15,11 @@ from waiting import wait_until
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.launch import Launch
 from hostcore.secrets.scrub import forget_all, remember
-from hostcore_hookspecs.launcher import LaunchHandle, LogChunk
+from hostcore_hookspecs.launcher import LaunchHandle
 from hostcore_service.app import make_app
-from hostcore_service.jobs import history, printing
+from hostcore_service.jobs import history
 from hostcore_service.jobs.printing import JobOutput, Printer
-from hostcore_service.jobs.streams import NDJSON, SSE, TEXT, PollResult, Streams, form_of
+from hostcore_service.jobs.streams import NDJSON, SSE, TEXT
 from hostcore_service.jobs.visibility import NotVisible
 
 SECRET = "correct horse battery staple"
@@ -39,37 +38,11 @@ def launch(directory: RunDirectory, *, sees_run_dir: bool) -> None:
     Launch(attempt=1, submitted_ms=1, sees_run_dir=sees_run_dir).write(directory.launch)
 
 
-class Engine:
-    """The launcher of a job, which has printed a line."""
-
-    def read_logs(self, handle: LaunchHandle, since: str) -> LogChunk:
-        return LogChunk(text="" if since else "a pod has started\n", next="all")
-
-
-@pytest.fixture
-def engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(printing, "launcher_for", lambda *_: Engine())
-
-
 @pytest.fixture
 def secret() -> Iterator[str]:
     remember(SECRET)
     yield SECRET
     forget_all()
-
-
-@pytest.mark.parametrize(
-    ("accept", "form"),
-    [
-        ("", NDJSON),
-        ("*/*", NDJSON),
-        ("text/event-stream", SSE),
-        ("application/json;q=0.5, Text/Event-Stream; q=1", SSE),
-        ("text/plain", TEXT),
-    ],
-)
-def test_the_form_of_a_stream_is_what_the_client_accepts(accept: str, form: str) -> None:
-    assert form_of(accept, has_text=True) == form
 
 
 def test_events_are_the_whole_lines_of_the_log(opened: Any) -> None:
@@ -79,6 +52,15 @@ def test_events_are_the_whole_lines_of_the_log(opened: Any) -> None:
     answer = opened.get("/v1/jobs/a/events")
     assert (answer.content, answer.headers["content-type"]) == (line(1) + line(2) + line(3), NDJSON)
     assert opened.get("/v1/jobs/a/events?since=2").content == line(3)
+    for accept, form in (
+        ("", NDJSON),
+        ("*/*", NDJSON),
+        (TEXT, TEXT),
+        (SSE, SSE),
+        ("application/json;q=0.5, Text/Event-Stream; q=1", SSE),
+    ):
+        kind = opened.get("/v1/jobs/a/logs", Accept=accept).headers["content-type"]
+        assert kind.partition(";")[0] == form, accept
 
 
 def test_a_stream_goes_on_behind_the_last_event_that_arrived(opened: Any) -> None:
@@ -149,9 +131,8 @@ def test_secrets_that_the_service_knows_are_never_sent(opened: Any, secret: str)
             assert "********" in answer
 
 
-@pytest.mark.usefixtures("engine")
 def test_what_a_run_directory_far_away_has_is_refused_and_what_the_launcher_has_is_told(opened: Any) -> None:
-    directory = opened.job(handle=LaunchHandle(launcher="told", id="a.1"))
+    directory = opened.job(launcher="far", handle=LaunchHandle(launcher="far", id="a.1"))
     (directory.attempts / "1.json").write_text("{}")  # a mirror has told of it
     launch(directory, sees_run_dir=False)
     for query in ("source=worker", "source=worker&attempt=1", "rank=0", "rank=3&attempt=1", "attempt=1"):
@@ -168,9 +149,9 @@ def test_what_a_run_directory_far_away_has_is_refused_and_what_the_launcher_has_
     assert opened.get("/v1/jobs/a").json()["sees_run_dir"] is True
 
 
-@pytest.mark.usefixtures("engine")
 def test_a_stream_that_was_opened_before_the_launch_finds_the_output_wherever_it_is(opened: Any) -> None:
-    directory = opened.job(phase="launched", status="running", due_ms=2**50, handle=LaunchHandle(launcher="x", id="1"))
+    handle = LaunchHandle(launcher="far", id="1")
+    directory = opened.job(phase="launched", status="running", due_ms=2**50, launcher="far", handle=handle)
 
     def output(source: Printer | None) -> JobOutput:
         return JobOutput(opened.service, "a", "", source=source, rank=None, attempt=None)
@@ -182,26 +163,6 @@ def test_a_stream_that_was_opened_before_the_launch_finds_the_output_wherever_it
     assert [piece.text for piece in either.look().pieces] == [b"a pod has started\n"]
     with pytest.raises(NotVisible):
         of_ranks.look()
-
-
-@pytest.mark.parametrize("follow", [True, False])
-def test_a_stream_whose_source_is_seen_no_more_is_closed_without_an_end(follow: bool) -> None:
-    class Source:
-        far = False
-
-        def look(self) -> PollResult:
-            raise NotVisible("the run directory is elsewhere")
-
-    class Request:
-        async def is_disconnected(self) -> bool:
-            return False
-
-    async def sent() -> list[bytes]:
-        request: Any = Request()
-        stream = Streams().send(Source(), PollResult(more=True), request=request, form=SSE, follow=follow)
-        return [piece async for piece in stream]
-
-    assert asyncio.run(sent()) == []
 
 
 def test_a_long_history_is_sent_whole(opened: Any) -> None:

@@ -1,4 +1,4 @@
-"""An engine or a store that does not answer keeps nobody waiting but those that ask it."""
+"""An engine, a store or a trainer that does not answer keeps nobody waiting but those that ask it."""
 
 import threading
 from collections.abc import Iterator
@@ -8,9 +8,12 @@ from typing import Any
 import pytest
 from waiting import wait_until
 
+from hostcore.plugins.describe import Description
 from hostcore.runs.launch import Launch
 from hostcore_hookspecs.launcher import LaunchHandle, LogChunk
+from hostcore_hookspecs.plan import PluginRef
 from hostcore_service.jobs import files, printing
+from hostcore_service.train.trainers import Trainers
 
 #: More than there are threads for requests.
 MANY = 50
@@ -21,6 +24,7 @@ class Hanging:
 
     def __init__(self) -> None:
         self.go_on = threading.Event()
+        self.asked: list[str] = []
 
     def read_logs(self, handle: LaunchHandle, since: str) -> LogChunk:
         self.go_on.wait()
@@ -33,6 +37,11 @@ class Hanging:
     def checkpoints(self) -> list[Any]:
         self.go_on.wait()
         return []
+
+    def describe(self, name: str, _: Any) -> Description:
+        self.asked.append(name)
+        self.go_on.wait()
+        return Description(ref=PluginRef(kind="trainer", name=name, value="tiny:Trainer"))
 
 
 @pytest.fixture
@@ -59,3 +68,27 @@ def test_other_requests_are_answered_while_an_engine_or_a_store_is_silent(
         finally:
             hanging.go_on.set()
         assert [one.result().status_code for one in asked] == [200] * MANY
+
+
+def train(opened: Any, number: int, framework: str = "tiny") -> int:
+    """Submit a job by the specification's words; the status."""
+    places = {"checkpoint_base_uri": "s3://bucket/runs/", "dataset_uri": "s3://bucket/data/v1/"}
+    request = {"framework": framework, "model_id": "tiny-1b", "run_id": f"run-{number}", **places}
+    status: int = opened.client.post("/train", json=request).status_code
+    return status
+
+
+def test_other_requests_are_answered_while_a_trainer_is_asked_what_it_takes(opened: Any, hanging: Hanging) -> None:
+    opened.app.state.trainers = Trainers(hanging.describe)
+    turns = opened.app.state.trainers.turns.statistics
+    with ThreadPoolExecutor(MANY) as threads:
+        submitted = [threads.submit(train, opened, number) for number in range(MANY)]
+        try:
+            wait_until(lambda: turns().tasks_waiting == MANY - 1, "all of them to wait but the first")
+            assert opened.get("/v1/jobs").json()["jobs"] == []
+        finally:
+            hanging.go_on.set()
+        assert [one.result() for one in submitted] == [201] * MANY
+    for number, framework in enumerate(("tiny-trainer/tiny", "Tiny_Trainer/tiny", "tiny.-_trainer/tiny"), MANY):
+        assert train(opened, number, framework) == 201
+    assert hanging.asked == ["tiny", "tiny-trainer/tiny"], "each is asked once, however it is spelled"

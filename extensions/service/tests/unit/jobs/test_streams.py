@@ -1,4 +1,4 @@
-"""What a stream says while there is nothing to say."""
+"""What a stream says while there is nothing to say, and nothing to be seen any more."""
 
 from contextlib import aclosing
 from typing import Any
@@ -8,6 +8,7 @@ import pytest
 
 from hostcore_service.jobs import streams
 from hostcore_service.jobs.streams import NDJSON, SSE, PollResult, Streams
+from hostcore_service.jobs.visibility import NotVisible
 
 
 class Quiet:
@@ -19,6 +20,13 @@ class Quiet:
         return PollResult()
 
 
+class Gone(Quiet):
+    """A job that is seen no more."""
+
+    def look(self) -> PollResult:
+        raise NotVisible("the run directory is elsewhere")
+
+
 class Client:
     """A request whose client stays."""
 
@@ -26,13 +34,20 @@ class Client:
         return False
 
 
-@pytest.mark.parametrize(("form", "sign"), [(SSE, b": still here\n\n"), (NDJSON, b"\n")])
-def test_a_quiet_stream_shows_that_it_lives(form: str, sign: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("source", "form", "sign"),
+    [(Quiet(), SSE, b": still here\n\n"), (Quiet(), NDJSON, b"\n"), (Gone(), SSE, None), (Gone(), NDJSON, None)],
+)
+@pytest.mark.parametrize("follow", [True, False])
+def test_a_quiet_stream_shows_that_it_lives_and_one_that_is_seen_no_more_is_closed_without_an_end(
+    source: Any, form: str, sign: bytes | None, follow: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(streams, "_HEARTBEAT_SECONDS", 0.0)
     client: Any = Client()
+    begin = PollResult(more=isinstance(source, Gone))
 
     async def first() -> bytes | None:
-        async with aclosing(Streams().send(Quiet(), PollResult(), request=client, form=form, follow=True)) as sent:
+        async with aclosing(Streams().send(source, begin, request=client, form=form, follow=follow)) as sent:
             return await anext(sent, None)
 
-    assert anyio.run(first) == sign
+    assert anyio.run(first) == (sign if follow else None)

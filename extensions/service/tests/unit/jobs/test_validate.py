@@ -75,26 +75,27 @@ sys.exit(2)
     ]
 
 
-def test_a_hint_to_install_something_names_no_place_of_the_service(
-    opened: Any, hostcore: Callable[[str], None]
-) -> None:
-    error = {"code": "plugin.unknown", "message": f"none in {ROOT}/x.py", "pointer": "/trainer"}
-    hostcore(f"print({json.dumps(json.dumps({'errors': [{**error, 'hint': install_command('mlflow')}]}))})")
-    answer = validate(opened)
-    assert answer.status_code == 400
-    assert str(ROOT) not in answer.text
-    (shown,) = answer.json()["errors"]
-    assert (shown["detail"], shown["hint"]) == ("none in x.py", "pip install 'extensions/trackers[mlflow]'")
+UNKNOWN = {"code": "plugin.unknown", "message": f"none in {ROOT}/x.py", "pointer": "/trainer"}
+HINT = "pip install 'extensions/trackers[mlflow]'"
+#: What the check finds, and what the service shows of it.
+FOUND: list[tuple[dict[str, Any], int, Any]] = [
+    (
+        {"errors": [{**UNKNOWN, "hint": install_command("mlflow")}]},
+        400,
+        [{"code": "plugin.unknown", "pointer": "/trainer", "detail": "none in x.py", "hint": HINT}],
+    ),
+    ({"warnings": [f"see {ROOT}/x.py"]}, 200, {"warnings": ["see x.py"]}),
+]
 
 
-def test_what_is_found_of_a_valid_job_names_no_place_of_the_service(
-    opened: Any, hostcore: Callable[[str], None]
+@pytest.mark.parametrize(("found", "status", "shown"), FOUND)
+def test_what_is_found_names_no_place_of_the_service(
+    opened: Any, hostcore: Callable[[str], None], found: dict[str, Any], status: int, shown: Any
 ) -> None:
-    hostcore(f"print({json.dumps(json.dumps({'warnings': [f'see {ROOT}/x.py']}))})")
+    hostcore(f"print({json.dumps(json.dumps(found))})")
     answer = validate(opened)
-    assert answer.status_code == 200
-    assert str(ROOT) not in answer.text
-    assert answer.json()["plan"]["checked"] == {"warnings": ["see x.py"]}
+    assert (answer.status_code, str(ROOT) in answer.text) == (status, False)
+    assert (answer.json()["errors"] if status == 400 else answer.json()["plan"]["checked"]) == shown
 
 
 def test_a_device_that_only_the_service_lacks_stays_unchecked(opened: Any, hostcore: Callable[[str], None]) -> None:

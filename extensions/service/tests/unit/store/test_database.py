@@ -4,6 +4,7 @@ import os
 import sqlite3
 import stat
 import threading
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -48,16 +49,6 @@ def test_a_database_of_the_first_version_is_migrated_with_its_jobs(
     engine.dispose()
 
 
-def test_a_database_is_opened_again_with_what_it_has(database_url: str, a_job: object) -> None:
-    first = open_database(database_url)
-    Jobs(first).add(a_job("kept"))  # type: ignore[operator]
-    first.dispose()
-    second = open_database(database_url)
-
-    assert Jobs(second).get("kept") is not None
-    second.dispose()
-
-
 def test_services_that_start_at_once_make_one_database(database_url: str) -> None:
     opened: list[Engine | Exception] = []
 
@@ -99,31 +90,18 @@ def test_a_database_of_a_later_version_is_not_touched(database_url: str) -> None
     assert "later hostcore" in (raised.value.hint or "")
 
 
-def test_a_database_file_that_is_none_is_told_so(tmp_path: Path) -> None:
-    file = tmp_path / "jobs.sqlite"
-    file.write_bytes(b"this is not SQLite" * 1000)
-
-    with pytest.raises(DatabaseError, match="not a database"):
-        open_database(f"sqlite:///{file}")
-    assert file.read_bytes() == b"this is not SQLite" * 1000
-
-
-def test_a_database_that_was_cut_off_is_told_so(tmp_path: Path) -> None:
-    file = tmp_path / "jobs.sqlite"
-    open_database(f"sqlite:///{file}").dispose()
-    file.write_bytes(file.read_bytes()[:5000])
-
-    with pytest.raises(DatabaseError, match=r"jobs\.sqlite cannot be used"):
-        open_database(f"sqlite:///{file}")
-
-
-def test_a_place_where_no_database_can_be_is_told_so(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    (tmp_path / "folder").mkdir()
-
-    for place in (tmp_path / "file" / "jobs.sqlite", tmp_path / "folder"):
-        with pytest.raises(DatabaseError, match="cannot be used"):
-            open_database(f"sqlite:///{place}")
+@pytest.mark.parametrize("damage", ["other", "cut", "below a file", "folder"])
+def test_a_file_that_is_no_database_is_told_so_and_left_alone(tmp_path: Path, migrated_file: Path, damage: str) -> None:
+    file, match = tmp_path / "jobs.sqlite", r"jobs\.sqlite cannot be used"
+    whole = migrated_file.read_bytes()
+    content = {"other": b"this is not SQLite" * 1000, "cut": whole[:5000], "below a file": b""}.get(damage)
+    if content is None:
+        file.mkdir()
+    else:
+        file.write_bytes(content)
+    with pytest.raises(DatabaseError, match="not a database" if damage == "other" else match):
+        open_database(f"sqlite:///{file / 'jobs.sqlite' if damage == 'below a file' else file}")
+    assert content is None or file.read_bytes() == content
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everything")
@@ -195,60 +173,32 @@ def _is_ready(engine: Engine) -> bool:
     return True
 
 
-def test_a_deleted_file_is_noticed_and_is_not_made_anew(tmp_path: Path, a_job: Any) -> None:
-    file = tmp_path / "jobs.sqlite"
-    engine = open_database(f"sqlite:///{file}")
-    jobs = Jobs(engine)
-    jobs.add(a_job("before"))
-    assert _is_ready(engine)
-    for path in tmp_path.glob("jobs.sqlite*"):
-        path.unlink()
-
-    assert not _is_ready(engine)
-    for call in (lambda: jobs.add(a_job("after")), lambda: jobs.get("before"), jobs.run_ids):
-        with pytest.raises(SQLAlchemyError):
-            call()
-    assert not file.exists()
-    engine.dispose()
-
-
-def test_a_file_that_is_deleted_before_the_commit_takes_nothing(tmp_path: Path) -> None:
-    file = tmp_path / "jobs.sqlite"
-    engine = open_database(f"sqlite:///{file}")
-    with pytest.raises(SQLAlchemyError), writing(engine) as connection:
-        connection.execute(text("DELETE FROM jobs"))
-        file.unlink()
-    engine.dispose()
-
-
-def test_a_file_that_is_put_back_is_used_again(tmp_path: Path, a_job: Any) -> None:
+def test_a_deleted_file_is_noticed_not_made_anew_and_used_again_when_it_is_put_back(tmp_path: Path, a_job: Any) -> None:
     file, backup = tmp_path / "jobs.sqlite", tmp_path / "backup.sqlite"
     engine = open_database(f"sqlite:///{file}")
     jobs = Jobs(engine)
     jobs.add(a_job("backed-up"))
-    with sqlite3.connect(file) as source, sqlite3.connect(backup) as target:
+    with closing(sqlite3.connect(file)) as source, closing(sqlite3.connect(backup)) as target:
         source.backup(target)
-    source.close()
-    target.close()
     jobs.add(a_job("later"))
+    assert _is_ready(engine)
     for path in tmp_path.glob("jobs.sqlite*"):
         path.unlink()
     assert not _is_ready(engine)
+    for call in (lambda: jobs.add(a_job("after")), lambda: jobs.get("later"), jobs.run_ids):
+        with pytest.raises(SQLAlchemyError):
+            call()
+    assert not file.exists()
+    file.touch()
+    assert not _is_ready(engine), "an empty file in its place is no database"
     backup.rename(file)
 
     assert _is_ready(engine)
     assert jobs.run_ids() == {"backed-up"}
     jobs.add(a_job("after"))
-    engine.dispose()
-
-
-def test_an_empty_file_in_its_place_is_no_database(tmp_path: Path) -> None:
-    file = tmp_path / "jobs.sqlite"
-    engine = open_database(f"sqlite:///{file}")
-    for path in tmp_path.glob("jobs.sqlite*"):
-        path.unlink()
-    file.touch()
-    assert not _is_ready(engine)
+    with pytest.raises(SQLAlchemyError), writing(engine) as connection:
+        connection.execute(text("DELETE FROM jobs"))
+        file.unlink()  # before the commit
     engine.dispose()
 
 

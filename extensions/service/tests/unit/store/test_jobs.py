@@ -6,17 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 import attrs
-import pytest
 
+from hostcore.runs.used import Used, UsedPlugin
 from hostcore_hookspecs.launcher import LaunchHandle
 from hostcore_service.store.job import StoredJob
-from hostcore_service.store.jobs import Filter, JobExists, Jobs, ListPosition, TooManyJobs
+from hostcore_service.store.jobs import Jobs, TooManyJobs
+from hostcore_service.store.uses import kept
 
 Make = Callable[..., StoredJob]
-
-
-def listed(jobs: Jobs, **wanted: Any) -> list[str]:
-    return [job.run_id for job in jobs.page(Filter(**wanted), after=None, limit=100)]
 
 
 def at_once(count: int, call: Callable[[int], Any]) -> list[Any]:
@@ -40,6 +37,7 @@ def at_once(count: int, call: Callable[[int], Any]) -> list[Any]:
 
 
 def test_a_job_comes_back_as_it_was_recorded(jobs: Jobs, a_job: Make) -> None:
+    plugin = UsedPlugin(kind="k", name="n", distribution="d", version="1\0")
     job = a_job(
         labels={"team": "maps"},
         owner="Zoë",
@@ -49,12 +47,11 @@ def test_a_job_comes_back_as_it_was_recorded(jobs: Jobs, a_job: Make) -> None:
         handle=LaunchHandle(launcher="x", id="7", details={"queue": ["a", 1.5, None]}),
         max_steps=2**63 - 1,
         exit_code=3_221_225_786,
+        used=(Used(attempt=1, plugins=(plugin,), data="0" * 64),),
     )
 
     assert jobs.add(job) == job
-    assert jobs.get("a") == job
-    assert jobs.by_name("a") == job
-    assert jobs.by_key("token", "k") == job
+    assert jobs.get("a") == jobs.by_name("a") == jobs.by_key("token", "k") == job
     assert jobs.get("b") is None
 
 
@@ -67,83 +64,21 @@ def test_text_that_no_database_keeps_is_kept_as_far_as_it_goes(jobs: Jobs, a_job
     assert found.detail == "a\N{REPLACEMENT CHARACTER}b ? c"
 
 
-def test_a_run_id_and_a_name_are_given_once(jobs: Jobs, a_job: Make) -> None:
-    jobs.add(a_job("a"))
+def test_of_many_that_come_at_once_one_is_recorded_of_a_key_and_no_more_than_may_be(jobs: Jobs, a_job: Make) -> None:
+    same = at_once(12, lambda n: jobs.add(a_job(f"job-{n}", idempotency_key="once", labels={"k": "v"})))
+    assert {job.run_id for job in same} == jobs.run_ids()
+    assert len(jobs.run_ids()) == 1
 
-    with pytest.raises(JobExists, match="with the run_id 'a'"):
-        jobs.add(a_job("a", name="other"))
-    with pytest.raises(JobExists, match="named 'a'"):
-        jobs.add(a_job("b", name="a"))
-    assert listed(jobs) == ["a"]
-
-
-def test_of_many_with_one_idempotency_key_one_is_recorded(jobs: Jobs, a_job: Make) -> None:
-    results = at_once(12, lambda n: jobs.add(a_job(f"job-{n}", idempotency_key="once", labels={"k": "v"})))
-
-    assert len(listed(jobs)) == 1
-    assert {job.run_id for job in results} == set(listed(jobs, labels=[("k", "v")]))
+    others = at_once(12, lambda n: jobs.add(a_job(f"other-{n}"), most_open=6))
+    assert sum(isinstance(one, TooManyJobs) for one in others) == 7
+    assert len(jobs.run_ids()) == 6
 
 
 def test_the_same_key_of_somebody_else_is_another_key(jobs: Jobs, a_job: Make) -> None:
     jobs.add(a_job("a", idempotency_key="k"))
     jobs.add(a_job("b", idempotency_key="k", principal="somebody"))
 
-    assert sorted(listed(jobs)) == ["a", "b"]
-
-
-def test_no_more_jobs_are_open_than_may_be_however_many_come_at_once(jobs: Jobs, a_job: Make) -> None:
-    results = at_once(12, lambda n: jobs.add(a_job(f"job-{n}"), most_open=5))
-
-    assert sum(isinstance(one, TooManyJobs) for one in results) == 7
-    assert len(listed(jobs)) == 5
-
-
-def test_a_request_that_comes_again_is_not_one_job_more(jobs: Jobs, a_job: Make) -> None:
-    jobs.add(a_job("a", idempotency_key="k"), most_open=1)
-
-    assert jobs.add(a_job("b", idempotency_key="k"), most_open=1).run_id == "a"
-    with pytest.raises(TooManyJobs):
-        jobs.add(a_job("c"), most_open=1)
-
-
-def test_pages_show_every_job_once_while_others_are_added(jobs: Jobs, a_job: Make, seed: int) -> None:
-    rng = random.Random(seed)
-    # Many in the same millisecond: the run id decides there.
-    there = [f"job-{n}" for n in rng.sample(range(1000), 60)]
-    for run_id in there:
-        jobs.add(a_job(run_id, submitted_ms=rng.randrange(4)))
-    seen: list[str] = []
-    after = None
-    while page := jobs.page(Filter(), after=after, limit=7):
-        seen += [job.run_id for job in page]
-        after = ListPosition(submitted_ms=page[-1].submitted_ms, run_id=page[-1].run_id)
-        jobs.add(a_job(f"late-{len(seen)}", submitted_ms=5))
-
-    assert sorted(seen) == sorted(there)
-
-
-def test_a_page_shows_labels_without_reading_the_jobs(jobs: Jobs, a_job: Make) -> None:
-    jobs.add(a_job("a", labels={"team": "maps", "a": "ä"}))
-    jobs.add(a_job("b"))
-
-    page = jobs.page(Filter(), after=None, limit=2)
-    assert {job.run_id: dict(job.labels) for job in page} == {"a": {"a": "ä", "team": "maps"}, "b": {}}
-    assert not hasattr(page[0], "job")
-
-
-def test_filters_find_what_is_exactly_so(jobs: Jobs, a_job: Make) -> None:
-    hostile = "x' OR '1'='1"
-    jobs.add(a_job("a", status="running", owner="Ann", labels={"team": "maps", hostile: "%_\\"}))
-    jobs.add(a_job("b", status="failed", owner="ann", trainer="other", labels={"team": "Maps"}))
-
-    assert listed(jobs, statuses=["running", "lost"]) == ["a"]
-    assert listed(jobs, owner="ann") == ["b"]
-    assert listed(jobs, trainer="other") == ["b"]
-    assert listed(jobs, labels=[("team", "maps")]) == ["a"]
-    assert listed(jobs, labels=[("team", "maps"), (hostile, "%_\\")]) == ["a"]
-    assert listed(jobs, labels=[("team", "maps"), ("team", "Maps")]) == []
-    for nothing in ({"owner": hostile}, {"labels": [("team", "m%")]}, {"labels": [("team", hostile)]}, {"owner": ""}):
-        assert listed(jobs, **nothing) == []
+    assert sorted(jobs.run_ids()) == ["a", "b"]
 
 
 def test_a_claimed_job_is_nobody_elses_until_its_lease_is_over(jobs: Jobs, a_job: Make) -> None:
@@ -262,12 +197,10 @@ def test_a_wish_to_cancel_that_comes_while_somebody_is_busy_is_looked_at_at_once
     assert (again.cancel_reason, again.cancel_ms) == ("no longer needed", 11)
 
 
-def test_cancelling_what_has_ended_changes_nothing(jobs: Jobs, a_job: Make) -> None:
-    ended = a_job(phase="ended", status="succeeded", ended_ms=3)
-    jobs.add(ended)
-
-    assert jobs.request_cancel("a", "too late", now=9) == ended
-    assert jobs.request_cancel("b", "nobody", now=9) is None
+def test_of_a_job_that_says_too_much_the_newest_is_kept() -> None:
+    plugin = UsedPlugin(kind="trainer", name="tiny", distribution="told", version="1.0")
+    many = [Used(attempt=attempt, plugins=(plugin,)) for attempt in range(1, 3000)]
+    assert [kept(many)[0].attempt, kept(many)[-1].attempt] == [2000, 2999]
 
 
 def test_of_many_that_resume_one_job_one_does(jobs: Jobs, a_job: Make) -> None:

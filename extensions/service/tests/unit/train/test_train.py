@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import attrs
@@ -12,11 +12,9 @@ from fastapi.testclient import TestClient
 
 from hostcore.plugins.describe import Description
 from hostcore_hookspecs.plan import PluginRef
-from hostcore_service.app import make_app
 from hostcore_service.train.router import EXAMPLE
 from hostcore_service.train.trainers import Trainers
 
-TOKEN = "a-token-of-the-tests-alone"
 REQUEST = {
     "framework": "tiny",
     "model_id": "tiny-1b",
@@ -28,25 +26,18 @@ Connect = Callable[..., TestClient]
 
 
 @pytest.fixture
-def connect(service_here: Any) -> Iterator[Connect]:
+def connect(client: Connect) -> Connect:
     """``connect(http={…})``: a client of a service whose trainers declare ``model_id``, unless it is told otherwise."""
-    clients: list[TestClient] = []
 
     def make(*, schema: Mapping[str, Any] | None = None, **sections: Any) -> TestClient:
-        sections.setdefault("launcher", "stuck")
-        app = make_app(service_here(token=TOKEN, **sections))
-        app.state.trainers = Trainers(
-            lambda name, _: Description(
-                ref=PluginRef(kind="trainer", name=name, value="tiny:Trainer"), settings_schema=schema
-            )
-        )
-        client = TestClient(app, headers={"X-TRAINER-TOKEN": TOKEN}, raise_server_exceptions=False)
-        clients.append(client)
-        return client.__enter__()
+        def describe(name: str, _: Any) -> Description:
+            return Description(ref=PluginRef(kind="trainer", name=name, value="tiny:Trainer"), settings_schema=schema)
 
-    yield make
-    for client in clients:
-        client.__exit__(None, None, None)
+        made = client(**{"launcher": "stuck", **sections})
+        made.app.state.trainers = Trainers(describe)  # type: ignore[attr-defined]
+        return made
+
+    return make
 
 
 def job_of(client: TestClient, run_id: str = "meta_demo_001") -> dict[str, Any]:
@@ -347,9 +338,9 @@ def test_jobs_of_the_other_route_are_found_by_name(connect: Connect) -> None:
         assert client.get(f"/train/{name}").json()["run_id"] == "Other_Run"
 
 
-def test_what_the_service_does_not_expect_is_its_own_failure(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_service_does_not_expect_is_its_own_failure(connect: Connect) -> None:
     client = connect()
-    monkeypatch.setattr("hostcore_service.train.router.to_job", lambda *_: 1 / 0)
+    client.app.state.trainers = None  # type: ignore[attr-defined]
     answer = client.post("/train", json=REQUEST)
     assert answer.status_code == 500
     assert answer.headers["content-type"] == "application/problem+json"
