@@ -1,6 +1,7 @@
 """The wait of an ended run for its reporters and uploaders, and its report of what they have left."""
 
 import math
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -127,6 +128,22 @@ def test_an_outage_is_waited_for_once(ended: Callable[..., Ended], mirror: Folde
     assert 6 <= run.now <= 9
     run.delivery.finish(WaitLimits())
     assert 10 <= run.now < 16, "not as long as without the first wait"
+
+
+def test_an_uploader_that_does_not_open_is_not_waited_for_as_long_as_one_that_uploads(
+    ended: Callable[..., Ended], mirror: Folder
+) -> None:
+    opening, release = threading.Event(), threading.Event()
+
+    def on_open() -> None:
+        opening.set()
+        release.wait()
+
+    mirror.on_open = on_open
+    run = ended(is_ready=opening.is_set)
+    run.delivery.settle(WaitLimits())
+    assert QUICK.open_seconds + 6 <= run.now <= QUICK.open_seconds + 12
+    release.set()
 
 
 def test_a_required_reporter_is_waited_for_as_long_as_it_takes_events(ended: Callable[..., Ended]) -> None:

@@ -187,6 +187,23 @@ class TestAFailure:
         )
         assert deliveries.left == []
 
+    def test_of_a_second_outage_is_told_too(self, desk: Desk) -> None:
+        ear = Ear(do=raising(None, OSError("first"), None, None, OSError("second")))
+        deliveries = desk.deliver(ear)
+        desk.write(count=4)
+        desk.finish(deliveries)
+        assert ear.heard == [1, 2, 3, 4]
+        told = [one.message for one in events_of(desk.news, ReporterFailed)]
+        assert told == ["OSError: first", "OSError: second"]
+        assert [one.code for one in events_of(desk.news, Warning)] == ["reporter.recovered"] * 2
+
+    def test_has_the_cursor_written_since_the_process_may_not_live(self, desk: Desk) -> None:
+        ear = Ear(do=raising(None, None, then=OSError("down")))
+        deliveries = desk.deliver(ear, limits=attrs.evolve(IMPATIENT, save_seconds=3600.0))
+        desk.write(count=3)
+        eventually(lambda: desk.hear(deliveries))
+        assert orjson.loads(desk.cursor("ear").read_bytes())["seq"] == 2
+
     def test_that_a_quick_retry_mends_is_not_told(self, desk: Desk) -> None:
         boom = ValueError("no")
         ear = Ear(do=raising(*[boom, None, None] * 4))
@@ -355,9 +372,15 @@ class TestAReporterIsBehind:
         eventually(lambda: deliveries.behind == [])
         assert ear.heard == [1, 2, 3]
 
-    def test_for_good_when_it_has_given_up(self, desk: Desk) -> None:
-        deliveries = desk.deliver(Ear(do=raising(FatalError("no"))))
-        desk.write()
+    @pytest.mark.parametrize("count", [0, 1])
+    def test_for_good_when_it_has_given_up(self, desk: Desk, count: int) -> None:
+        def do(method: str, _: Any) -> None:
+            if method == ("report_event" if count else "open"):
+                raise FatalError("no")
+
+        deliveries = desk.deliver(Ear(do=do))
+        if count:
+            desk.write(count=count)
         desk.finish(deliveries)
         assert deliveries.behind == ["ear (dist 1.0)"]
 

@@ -88,6 +88,27 @@ def test_one_artifact_that_fails_does_not_keep_the_others(
     assert f"{CHECKPOINT}.json" in mirror.files
 
 
+def test_an_artifact_that_fails_while_others_arrive_is_no_outage(
+    run: Run, mirror: Folder, driven: Callable[..., Driven]
+) -> None:
+    refused: list[int] = []
+
+    def before(artifact: Artifact) -> None:
+        if artifact.relative_path == f"{CHECKPOINT}/part-1.bin" and not refused:
+            arrived = len(mirror.order)
+            until(lambda: len(mirror.order) > arrived + 6)  # by the three other threads
+            refused.append(arrived)
+            raise ConnectionResetError
+
+    mirror.before = before
+    uploads = driven(mirror)
+    uploads.save(100, files=30)
+    uploads.drain()
+    assert refused
+    assert uploads.of(events.Warning) == []
+    assert [one.path for one in uploads.of(events.UploadFailed)] == [CHECKPOINT]
+
+
 def test_a_fatal_error_gives_the_artifact_up_for_this_attempt(
     run: Run, mirror: Folder, driven: Callable[..., Driven]
 ) -> None:

@@ -183,6 +183,9 @@ def test_a_step_that_is_written_again_ends_up_in_its_newest_version(
     uploads.save(100, content="the first")
     gate.wait()
     uploads.save(100, content="the second")
+    until(lambda: mirror.calls["checkpoints/step-000100/part-0.bin"] == 2)
+    until(lambda: "checkpoints/step-000100/part-2.bin" in mirror.begun)
+    assert mirror.calls["checkpoints/step-000100/part-1.bin"] == 1, "never two at once to one name"
     gate.open()
     uploads.drain()
     search = newest(mirror.root / "checkpoints")
