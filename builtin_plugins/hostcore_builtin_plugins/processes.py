@@ -1,4 +1,4 @@
-"""Processes of this machine: what tells one apart, which descend from another, and how all of them are ended."""
+"""Processes of this machine: their identity, their descendants, and their end."""
 
 import os
 import re

@@ -191,7 +191,7 @@ class _BarView:
 
 
 class LowestLosses:
-    """Notes validations, and tells which of their losses were never lower.
+    """Validations, and those of their losses that were never lower.
 
     Whether other metrics should fall or rise is unknown; a metric is a loss if its name ends with ``loss``.
     """

@@ -1,4 +1,4 @@
-"""Events in the shape that the ``trn`` command line told them in: ``job_submitted`` first, with ``config_path``.
+"""Events in the shape of the ``trn`` command line: ``job_submitted`` first, with ``config_path``.
 
 Each is one flat object with ``event``, ``timestamp`` and ``job_id``. The events that ``trn`` had no name for keep the
 name that they have here, so that nothing of a run is left out.
@@ -60,7 +60,7 @@ class TrnSubmission:
 
 
 def in_trn_shape(event: Event, submission: TrnSubmission, *, run_dir: str) -> dict[str, Any]:
-    """An event as ``trn`` told it."""
+    """Return an event in the shape of ``trn``."""
     place = {"step": event.step, "epoch": event.epoch}
     return {
         "event": NAMES.get(event.name, event.name),

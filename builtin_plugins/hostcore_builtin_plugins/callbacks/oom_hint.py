@@ -1,4 +1,4 @@
-"""The callback ``oom-hint``: says what a run was doing when memory ran out, and what to change."""
+"""The callback ``oom-hint``: the state of a run that has run out of memory, and the remedies."""
 
 import math
 import sys
@@ -50,7 +50,7 @@ class OomHint:
         self._doing = "in the test"
 
     def on_exception(self, error: BaseException, run_state: RunState, ctx: StepContext) -> None:
-        """Say what is known, if it is memory that the run fails for."""
+        """Describe the memory, if the run fails for the lack of it."""
         batch, self._batch = self._batch, None
         if not is_out_of_memory(error):
             return
@@ -112,7 +112,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 def describe_memory(device: str) -> str:
     """Return the memory in use now, at most, and in all.
 
-    :param device: Such as ``cuda:0``; of one that has no memory of its own, the process's is told.
+    :param device: Such as ``cuda:0``; for one without memory of its own, the process's is described.
     """
     kind = device.partition(":")[0]
     if kind == "cuda":

@@ -146,7 +146,7 @@ def _is_listed(spellings: Sequence[str], patterns: Sequence[str]) -> bool:
 
 
 def _is_place_listed(place: str, patterns: Sequence[str]) -> bool:
-    """A pattern says where something begins, so nothing may lead back out of there: no ``..``, however spelled."""
+    """Return True for a place that begins as a pattern does and does not lead out of it by ``..``, however spelled."""
     decoded = unquote(unquote(place)).replace("\\", "/")
     if ".." in decoded.split("/"):
         return False
@@ -168,7 +168,7 @@ def data_places(job: Job) -> Iterator[str]:
 
 
 def upload_places(job: Job, names: Sequence[str]) -> Iterator[tuple[str, str | None]]:
-    """The uploaders of a job, with each place that they write to; None: the settings do not tell.
+    """Yield the uploaders of a job, with each place that they write to; None: the settings do not have it.
 
     :param names: What the job's names of uploaders resolve to.
     """

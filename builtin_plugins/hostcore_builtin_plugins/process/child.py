@@ -71,7 +71,7 @@ class _ChildRequest:
 class _ToSocket(io.RawIOBase):
     """A file that writes all it is given to a socket, as Arrow expects it of a file.
 
-    :param answers: What the other side may say why it does not read.
+    :param answers: The lines of the other side, which may have the reason why it does not read.
     :param answered: Called when there is something of that.
     """
 
@@ -198,9 +198,9 @@ class Child:
     def begin(self, params: Mapping[str, Any], *, seconds: float) -> Mapping[str, Any]:
         """Make the handshake.
 
-        :param params: What the child is told of the run.
+        :param params: The description of the run.
         :param seconds: How long it may take.
-        :return: What the child says of itself.
+        :return: The child's description of itself.
         :raises ChildFailed: It speaks another protocol, none, or nothing in time.
         """
         self._due = time.monotonic() + seconds
@@ -257,7 +257,7 @@ class Child:
     def send_batch(self, batch: pa.RecordBatch) -> None:
         """Send a batch, after the request that announces it. It blocks until the child reads it.
 
-        The announcement says whether a stream begins with it: :meth:`begins_stream`.
+        Its announcement has the begin of a stream: :meth:`begins_stream`.
         """
         try:
             if self.begins_stream(batch.schema):

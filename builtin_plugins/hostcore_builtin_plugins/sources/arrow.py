@@ -89,7 +89,7 @@ def _index_file(file: DataFile) -> FileIndex:
 
 
 def _index_stream(file: DataFile) -> FileIndex:
-    """List the record batches of a stream. Nothing in it says where they are, so all of it is passed over once."""
+    """List the record batches of a stream. It has no index of them, so all of it is passed over once."""
     if file.head(4) != _STREAM_MARK:
         raise not_of_format(file, "an Arrow IPC file or stream")
     with file.open(memory_map=True) as source:

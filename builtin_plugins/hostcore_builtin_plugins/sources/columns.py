@@ -15,7 +15,7 @@ from hostcore_hookspecs import InvalidData
 def choose_columns(schema: pa.Schema, columns: Sequence[str], *, pointer: str, file: str | None = None) -> pa.Schema:
     """The requested columns in the requested order, or all, with the types that they have in batches.
 
-    Names and types only: what else files say about their columns may differ from file to file.
+    Names and types only: the metadata of columns may differ from file to file.
 
     :param schema: All columns that there are.
     :param pointer: Where the job has ``columns``.

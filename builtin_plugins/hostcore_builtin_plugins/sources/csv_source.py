@@ -1,6 +1,6 @@
 """The data source ``csv``: CSV files as in RFC 4180, in UTF-8, local or anywhere that fsspec reaches.
 
-About 2 MiB of text are a shard. Types are those that the job tells, or the narrowest that fit all values of a column.
+About 2 MiB of text are a shard. Types are those of the job, or the narrowest that fit all values of a column.
 """
 
 from collections.abc import Callable, Mapping, Sequence

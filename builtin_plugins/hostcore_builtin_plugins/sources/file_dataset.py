@@ -83,7 +83,7 @@ class FileFormat(ABC):
 
     @abstractmethod
     def read_index(self, file: DataFile) -> FileIndex:
-        """Read what a file says about itself; called from several threads.
+        """Read the index of a file; called from several threads.
 
         :raises InvalidData: If it is not a file of this format, or damaged.
         """

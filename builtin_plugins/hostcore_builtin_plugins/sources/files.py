@@ -378,7 +378,7 @@ def _local_version(found: os.stat_result) -> str:
 
 
 def _remote_marks(info: Mapping[str, Any]) -> dict[str, str]:
-    """Return the size, the ETag and the time of the last change, as far as the store says them."""
+    """Return the size, the ETag and the time of the last change, as far as the store has them."""
     by_name = plain(info)
     marks = {"size": by_name.get("size"), "etag": by_name.get("etag"), "changed": last_change(info)[1]}
     return {mark: str(value).strip('"') for mark, value in marks.items() if value is not None}

@@ -1,6 +1,6 @@
 """The data source ``json``: lines of JSON (NDJSON), or one array of objects, local or anywhere that fsspec reaches.
 
-About 2 MiB of text are a shard. Types are those that the job tells, or the narrowest that fit all values of a column.
+About 2 MiB of text are a shard. Types are those of the job, or the narrowest that fit all values of a column.
 
 Arrow's reader is fast, and does not check its input: a top-level ``null``, or a hundred thousand brackets, crash the
 process. So it gets only what orjson has parsed before, and what has not changed since.
@@ -46,7 +46,7 @@ _TYPE_HINT = "a key has values of one type, or null: correct the file"
 class JsonReader(ABC):
     """Reads objects. See :class:`hostcore_builtin_plugins.sources.text_scan.TextReader`.
 
-    :param types: Of the columns whose types the job tells.
+    :param types: Of the columns whose types the job declares.
     """
 
     records: str
@@ -134,7 +134,7 @@ class JsonReader(ABC):
             raise TextTrouble(begin, message, hint) from error
 
     def _require_types(self, lines: bytes, ends: Offsets, declared: pa.Schema) -> None:
-        """Raise :class:`TextTrouble` about the first value that does not have the type that the job tells."""
+        """Raise :class:`TextTrouble` about the first value that does not have its declared type."""
         try:
             self._read(lines, declared)
             return

@@ -1,6 +1,6 @@
 """Number of rows of a Parquet row group to decode at once.
 
-Decoded rows can be far larger than anything the file says about them: 195 KB of metadata and pages for 400 MB, where a
+Decoded rows can be far larger than any size in the file's metadata: 195 KB of metadata and pages for 400 MB, where a
 dictionary holds one long value for many rows. What is known before they are decoded:
 
 - Numbers and other values of a fixed width: exactly how much they take.
@@ -53,7 +53,7 @@ class ColumnSize:
 
 
 class RowBudget:
-    """Tells how many rows to decode next, in one pass through a row group.
+    """Number of rows to decode next, in one pass through a row group.
 
     :param num_rows: Of the row group.
     :param sizes: Of the columns that are read, by name.

@@ -33,7 +33,7 @@ class TextPart(FilePart):
 class TextFormat(FileFormat):
     """A format of text.
 
-    :param types: Of the columns whose types the job tells.
+    :param types: Of the columns whose types the job declares.
     :param cache: Where indexes are kept.
     :param pointer: Where the job has the settings of the format.
     """

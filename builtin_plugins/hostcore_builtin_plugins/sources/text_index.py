@@ -1,6 +1,6 @@
 """The index of a text file: where its parts are, how many rows they have, and the types that fit all of them.
 
-A text says nothing of this itself, so all of it is read once. What was found is kept in the folder for downloads, under
+A text has none of this itself, so all of it is read once. What was found is kept in the folder for downloads, under
 a name made of the file and of the settings that matter; it is taken only if it belongs to the very file that is there.
 """
 
@@ -82,7 +82,7 @@ class IndexCache:
         )
 
     def keep(self, file: DataFile, settings: Mapping[str, Any], index: TextIndex) -> None:
-        """Keep an index for the next run. Where that is not possible, a warning says so."""
+        """Keep an index for the next run. Warn where that is not possible."""
         path = self._path(file, settings)
         if path is None:
             return

@@ -75,7 +75,7 @@ def line_ends(text: bytes) -> Offsets:
 def row_ends(text: bytes, *, delimiter: str, quote: str, at_end: bool) -> Offsets:
     """Return the ends of rows of CSV (RFC 4180): the offsets just past the newline, the carriage return, or both.
 
-    A line end within quotes is none. That is told by the number of quotes before it, which is right as long as quotes
+    A line end within quotes is none. That follows from the number of quotes before it, which is right as long as quotes
     stand around whole fields only.
 
     :param quote: Empty if there are no quotes.

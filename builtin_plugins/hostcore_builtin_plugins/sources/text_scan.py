@@ -37,7 +37,7 @@ class TextReader(Protocol):
     def ends(self, text: bytes, *, at_end: bool) -> Offsets:
         """Return the ends of records.
 
-        :raises TextTrouble: If that cannot be told.
+        :raises TextTrouble: They cannot be found.
         """
 
     def infer(self, text: bytes, ends: Offsets, known: pa.Schema | None) -> tuple[pa.Schema, int]:
@@ -134,7 +134,7 @@ class TextScan:
             return bytes(self._source.read(max(STRETCH_BYTES, least)))
 
     def _require_text(self, head: bytes) -> None:
-        """Refuse what is no text at all, and the encodings that tell of themselves."""
+        """Refuse what is no text at all, and the encodings that have a mark."""
         packed = next((ending for magic, ending in _PACKED.items() if head.startswith(magic)), None)
         if packed:
             hint = f"it looks packed: give its name the ending {packed}, and it is unpacked while it is read"
@@ -157,7 +157,7 @@ class TextScan:
 
     @contextmanager
     def _located(self, text: bytes) -> Iterator[None]:
-        """Say in which file and line of it there is trouble."""
+        """Add the file and the line to an error."""
         try:
             yield
         except TextTrouble as trouble:

@@ -124,7 +124,7 @@ def _joined_csv_type(one: pa.DataType, other: pa.DataType) -> pa.DataType:
 
 
 class TypesDiffer(Exception):
-    """Raised when no type fits the values of two: JSON itself tells a string from a number.
+    """Raised when no type fits the values of two: in JSON itself, a string is no number.
 
     :param column: The column, or a path into it: ``meta.id``, ``tags[]``.
     """

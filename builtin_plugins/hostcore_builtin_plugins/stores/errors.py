@@ -61,7 +61,7 @@ class WrongContent(StoreError):
 
 
 class Unreachable(StoreError):
-    """No answer, or none that says anything of the content, which is unknown."""
+    """No answer, or none about the content, which is unknown."""
 
     code = "store.unreachable"
 

@@ -258,7 +258,7 @@ def checked_digest(path: Path, sha256: str, *, uri: str, pointer: str | None) ->
 
     :param sha256: The expected one; empty: any.
     :param uri: The file's name in messages.
-    :param pointer: The place in the job that says which one is expected.
+    :param pointer: The place of the expected one in the job.
     :raises WrongContent: It is another.
     """
     with path.open("rb") as content:

@@ -55,7 +55,7 @@ class Listing:
 
     @property
     def version(self) -> str:
-        """Changes whenever one of the files does; empty if the store says too little for that."""
+        """Changes whenever one of the files does; empty if the store has too little for that."""
         if not all(file.version for file in self.files):
             return ""
         versions = "\n".join(f"{file.name}\t{file.size}\t{file.version}" for file in self.files)

@@ -25,7 +25,7 @@ Url = Annotated[str, MinLen(1)]
 
 
 class HttpUploader:
-    """Puts every artifact where ``url`` says, and reads it back; posts one call for each checkpoint, sample and end."""
+    """Puts every artifact to ``url``, and reads it back; posts one call for each checkpoint, sample and end."""
 
     @attrs.frozen(kw_only=True)
     class Settings:
@@ -95,7 +95,7 @@ class HttpUploader:
         self._orchestrator = Orchestrator(self._urls, calls, ctx, ref_of=self._ref_of)
 
     def upload_artifact(self, artifact: Artifact) -> UploadReceipt:
-        """Put the file, unless it is there, read it back, and tell the orchestrator.
+        """Put the file, unless it is there, read it back, and report it to the orchestrator.
 
         :raises TransientError: A server, or the way to it, fails; or the run is ending.
         :raises FatalError: A server refuses.

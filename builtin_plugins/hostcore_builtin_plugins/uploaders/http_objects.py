@@ -39,7 +39,7 @@ class HttpObjects:
         self._exchange = exchange
 
     def look(self, url: str) -> Shown | None:
-        """Ask about a file; None if there is none, or if the server does not say."""
+        """Ask about a file; None if there is none, or if the server gives no answer to that."""
         with self._exchange.send("HEAD", url, also=_GONE | _NOT_SHOWN) as answer:
             if answer.status in _GONE | _NOT_SHOWN:
                 return None
@@ -62,7 +62,7 @@ class HttpObjects:
     def pieces(self, url: str, content: Content) -> Iterator[bytes]:
         """The bytes of a file, in order.
 
-        :param content: What is compared with it; it says when to give up.
+        :param content: The content to compare with; it ends the reading.
         :raises FileNotFoundError: There is none.
         """
         with self._exchange.send("GET", url, also=_GONE) as answer:

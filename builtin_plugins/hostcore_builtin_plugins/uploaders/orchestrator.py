@@ -1,4 +1,4 @@
-"""The calls that tell an orchestrator of a run's files: one for each checkpoint, each sample, and the end.
+"""The calls that report a run's files to an orchestrator: one for each checkpoint, each sample, and the end.
 
 They are those of the trainers that ran under it before: JSON, posted, with any answer of success.
 """
@@ -71,7 +71,7 @@ class Orchestrator:
         """Make the call that an artifact's arrival calls for, if any.
 
         :param receipt: Where it arrived; None if files are not sent anywhere.
-        :raises TransientError: The orchestrator may take it when told again.
+        :raises TransientError: The orchestrator may take it at another try.
         :raises FatalError: It does not.
         """
         url = self._urls.of_kind(artifact.kind)

@@ -267,7 +267,7 @@ def _bring_log(place: Location, target: Path) -> None:
 
 
 def _tell_of_end(directory: RunDirectory, attempt: int, tell: Tell) -> None:
-    """Say so if the end of the newest attempt is not recorded: it may still be running elsewhere."""
+    """Warn if the end of the newest attempt is not recorded: it may still be running elsewhere."""
     result, claim = RunResult.read(directory.result), read_claim(directory.attempts, attempt)
     if claim is not None and (result is None or result.attempt < attempt):
         process = f"process {claim.process.pid} on {claim.process.host}"
@@ -275,7 +275,7 @@ def _tell_of_end(directory: RunDirectory, attempt: int, tell: Tell) -> None:
 
 
 def _move_to(checkpoints: Path, found: Found) -> None:
-    """Move a checkpoint to where the environment says that checkpoints lie, unless it is there: the record last."""
+    """Move a checkpoint to the environment's folder of checkpoints, unless it is there: the record last."""
     record = found.folder.with_name(record_name(found.record.step))
     target = checkpoints / found.folder.name
     if (checkpoints / record.name).exists():

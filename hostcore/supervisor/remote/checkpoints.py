@@ -55,7 +55,7 @@ def bring(folder: Location, step: int, target: Path) -> Found:
 
     :param folder: The folder of checkpoints that it lies in.
     :param target: A folder of this machine, for folder and record.
-    :raises CheckpointError: When it is not there, or is not what its record says.
+    :raises CheckpointError: It is not there, or differs from its record.
     :raises StoreError: When the store cannot be read.
     """
     from hostcore_builtin_plugins.stores.get import Wanted
@@ -126,7 +126,7 @@ def fetch_parent(plan: RunPlan, tell: Tell) -> str:
 
     :param tell: Gets a line about what people should know.
     :return: Its commit record on this machine, absolute; empty if there is nothing to fetch.
-    :raises CheckpointError: When it is not there, or is not what its record says.
+    :raises CheckpointError: It is not there, or differs from its record.
     :raises StoreError: When it cannot be read.
     """
     uri = plan.spec.begins_from or _recorded_parent(plan)
@@ -152,7 +152,7 @@ def fetch_checkpoint(uri: str, options: Mapping[str, Any], tell: Tell, *, pointe
     :param tell: Gets a line about what people should know.
     :param pointer: Where the job names it.
     :return: Its commit record on this machine, absolute.
-    :raises CheckpointError: When it is not there, or is not what its record says.
+    :raises CheckpointError: It is not there, or differs from its record.
     :raises StoreError: When it cannot be read.
     """
     parent, _, name = uri.rstrip("/").rpartition("/")

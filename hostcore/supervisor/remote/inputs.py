@@ -156,7 +156,7 @@ class _Resolvers:
 
 
 class InputMissing(HostcoreError):
-    """An input is not where the job says, or is something else."""
+    """An input is not in its place, or is something else."""
 
     code = "input.missing"
 

@@ -1,4 +1,4 @@
-"""A run that goes on where its directory is not seen: what its mirror says of it, brought here again and again.
+"""Follow a remote run by copying its mirror periodically; local files are only appended to.
 
 What comes is only ever added: attempts, events of higher numbers than are here, the result of a later attempt. A
 reader of the event log here reads on as if it were written here. The result comes after the last event, unless no more
@@ -139,7 +139,7 @@ def refresh_ended(spec: JobSpec, directory: RunDirectory) -> bool:
 
 
 def refresh(spec: JobSpec, directory: RunDirectory, *, at_once: bool = False) -> bool:
-    """Bring what a run's mirror says of its plugins, its attempts, its events and its end into the directory here.
+    """Bring a run's plugins, attempts, events and end from its mirror into the directory here.
 
     Nothing is done for a job without a mirror, right after the last time, or while it is being done elsewhere. A store
     that does not answer, and a directory that cannot be written, change nothing but the log of this process: the
