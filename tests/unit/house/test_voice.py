@@ -64,11 +64,9 @@ SPEECH = re.compile(r"(?<!:param )\b(tells?|told|says?|said|hears?|heard)\b", re
 #: Rooms with such words yet.
 SPEAKING = frozenset(
     {
-        "builtin_plugins/hostcore_builtin_plugins",
         "hostcore/cli",
         "hostcore/job",
         "hostcore/plugins",
-        "hostcore/supervisor/remote",
     }
 )
 
