@@ -4,25 +4,17 @@
 """
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import attrs
 import pytest
-
-import hostcore
-from hostcore.runs.result import RunResult
-from hostcore_hookspecs import Event
+from played import Played
 
 #: One epoch, at whose end callbacks may read; every fifth step is recorded.
 JOB = {
     "trainer": "reading_trainer:Trainer",
     "dataset": {"source": "mock", "num_rows": 200, "num_shards": 2, "batch_size": 5},
     "validation": {"source": "mock", "num_rows": 20, "num_shards": 1, "batch_size": 5},
-    "run_id": "a",
-    "terminal": False,
-    "device": "cpu",
     "max_steps": 20,
     "metric_every": 5,
     "validate_every": 10,
@@ -42,18 +34,8 @@ CALLBACKS = [
 ]
 
 
-@attrs.frozen
-class Outcome:
-    result: RunResult
-    events: list[Event]
-
-    def recorded(self, kind: str = "metrics") -> dict[int | None, dict[str, Any]]:
-        return {one.step: dict(one.payload.metrics) for one in self.events if one.name == kind}
-
-
 @pytest.fixture
-def trainer(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+def trainer(run_job: Callable[..., Played]) -> Iterator[ModuleType]:
     import reading_trainer
 
     yield reading_trainer
@@ -62,20 +44,12 @@ def trainer(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
 
 
 @pytest.fixture
-def run(trainer: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Outcome]:
+def run(trainer: ModuleType, run_job: Callable[..., Played]) -> Callable[..., Played]:
     """``run("throughput", reads=True)``: a run with callbacks; other keys are hyperparameters."""
-    monkeypatch.setenv("HOSTCORE_RUNS_DIR", str(tmp_path / "runs"))
-    monkeypatch.chdir(tmp_path)
-
-    def start(*callbacks: Any, job: dict[str, Any] | None = None, **hyperparams: Any) -> Outcome:
-        events: list[Event] = []
-        complete = {**JOB, "callbacks": list(callbacks), "hyperparams": hyperparams, **(job or {})}
-        return Outcome(hostcore.run(complete, on_event=events.append), events)
-
-    return start
+    return lambda *callbacks, job=None, **hyperparams: run_job({**JOB, **(job or {})}, *callbacks, **hyperparams)
 
 
-Run = Callable[..., Outcome]
+Run = Callable[..., Played]
 
 
 @pytest.mark.parametrize("job", [{}, {"accumulate": 2, "max_steps": 10}, {"precision": "bf16"}])

@@ -8,14 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import attrs
 import pytest
 from fork_server import ran
+from played import Played
 
-import hostcore
 from hostcore.errors import Errors
-from hostcore.runs.result import RunResult
-from hostcore_hookspecs import Event
 
 JOB = {
     "trainer": "guarded:Trainer",
@@ -28,34 +25,13 @@ JOB = {
 }
 
 
-@attrs.frozen
-class Outcome:
-    result: RunResult
-    events: list[Event]
-
-    def metric(self, name: str) -> dict[int | None, float | None]:
-        return {one.step: one.payload.metrics[name] for one in self.events if one.name == "metrics"}
-
-    def warnings(self) -> list[str]:
-        return [one.payload.message for one in self.events if one.name == "warning"]
-
-
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Outcome]:
+def run(run_job: Callable[..., Played]) -> Callable[..., Played]:
     """``run("oom-hint", hungry=3)``: a run of the trainer with callbacks; other keys are hyperparameters."""
-    monkeypatch.setenv("HOSTCORE_RUNS_DIR", str(tmp_path / "runs"))
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(Path(__file__).parent))
-
-    def start(*callbacks: Any, job: dict[str, Any] | None = None, **hyperparams: Any) -> Outcome:
-        events: list[Event] = []
-        complete = {**JOB, "callbacks": list(callbacks), "hyperparams": hyperparams, **(job or {})}
-        return Outcome(hostcore.run(complete, on_event=events.append), events)
-
-    return start
+    return lambda *callbacks, job=None, **hyperparams: run_job({**JOB, **(job or {})}, *callbacks, **hyperparams)
 
 
-Run = Callable[..., Outcome]
+Run = Callable[..., Played]
 
 
 @pytest.mark.parametrize("wrong", ["nan", "nan_gradients"])
@@ -84,7 +60,7 @@ def test_skip_goes_on_as_if_the_step_had_not_been_and_says_so(run: Run, wrong: s
     weight = skipping.metric("weight")
     assert weight[2] == weight[3] != weight[4]
     assert list(skipping.metric("train/skipped_steps").values()) == [0, 0, 1, 1, 2, 2]
-    _, last = skipping.warnings()
+    _, last = skipping.warnings
     assert "at step 5, so the update was skipped; 2 so far (nonfinite-guard (hostcore-builtin-plugins" in last
     undisturbed = run(optimizer=optimizer, job={"run_id": "b"})
     assert [weight[step] for step in (1, 2, 4, 6)] == [undisturbed.metric("weight")[step] for step in (1, 2, 3, 4)]

@@ -6,17 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from played import Played
 
-import hostcore
 from hostcore.errors import Errors
-from hostcore_hookspecs import Event
 
 DATA = {"source": "mock", "num_rows": 8, "batch_size": 2}
 JOB = {
     "trainer": "watched:Trainer",
-    "run_id": "a",
-    "terminal": False,
-    "device": "cpu",
     "dataset": DATA,
     "metric_every": 3,
     "max_steps": 7,
@@ -25,23 +21,15 @@ EVALUATED = {"validation": DATA, "test": DATA, "validate_every": 2}
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Event]]:
-    """``run(max_steps=4)``: the events of a run that ends as expected."""
-    monkeypatch.setenv("HOSTCORE_RUNS_DIR", str(tmp_path / "runs"))
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+def run(run_job: Callable[..., Played]) -> Callable[..., Played]:
+    """``run(max_steps=4)``: a run that ends as expected."""
 
-    def start(*callbacks: Any, expect: str = "succeeded", **keys: Any) -> list[Event]:
-        events: list[Event] = []
-        result = hostcore.run({**JOB, "callbacks": list(callbacks), **keys}, on_event=events.append)
-        assert result.status == expect, result.error
-        return events
+    def start(*callbacks: Any, expect: str = "succeeded", **keys: Any) -> Played:
+        played = run_job({**JOB, **keys}, *callbacks)
+        assert played.result.status == expect, played.result.error
+        return played
 
     return start
-
-
-def recorded(events: list[Event], name: str = "metrics") -> dict[int, dict[str, Any]]:
-    return {event.step: dict(event.payload.metrics) for event in events if event.name == name}
 
 
 def rows(tmp_path: Path, split: str) -> dict[int, dict[str, float]]:
@@ -57,13 +45,13 @@ def rows(tmp_path: Path, split: str) -> dict[int, dict[str, float]]:
 
 
 def test_the_learning_rate_of_each_update_is_recorded_with_the_other_metrics(run: Callable[..., Any]) -> None:
-    metrics = recorded(run("lr-monitor"))
+    metrics = run("lr-monitor").recorded()
     assert {step: values["train/lr"] for step, values in metrics.items()} == {3: 0.25, 6: 2.0**-5, 7: 2.0**-6}
     assert {step: values["train/loss"] for step, values in metrics.items()} == {3: 1 / 3, 6: 1 / 6, 7: 1 / 7}
 
 
 def test_a_rate_that_the_trainer_reports_itself_stays(run: Callable[..., Any]) -> None:
-    metrics = recorded(run("lr-monitor", hyperparams={"reports_lr": True}))
+    metrics = run("lr-monitor", hyperparams={"reports_lr": True}).recorded()
     assert {values["train/lr"] for values in metrics.values()} == {-1.0}
 
 
@@ -77,7 +65,7 @@ def test_a_trainer_without_a_registered_optimizer_is_an_invalid_job(run: Callabl
 
 
 def test_tokens_per_second_and_step_times_are_recorded(run: Callable[..., Any]) -> None:
-    metrics = recorded(run({"use": "throughput", "unit": "tokens"}, **EVALUATED))
+    metrics = run({"use": "throughput", "unit": "tokens"}, **EVALUATED).recorded()
     assert sorted(metrics) == [3, 6, 7]
     for values in metrics.values():
         times = [values[f"throughput/step_seconds_{name}"] for name in ("p50", "p95", "max")]
@@ -89,10 +77,10 @@ def test_tokens_per_second_and_step_times_are_recorded(run: Callable[..., Any]) 
 
 
 def test_the_csv_files_have_what_the_events_have(run: Callable[..., Any], tmp_path: Path) -> None:
-    events = run("lr-monitor", "csv-metrics", **EVALUATED)
-    assert rows(tmp_path, "train") == recorded(events)
-    assert rows(tmp_path, "validation") == recorded(events, "validation")
-    assert rows(tmp_path, "test") == recorded(events, "test")
+    played = run("lr-monitor", "csv-metrics", **EVALUATED)
+    assert rows(tmp_path, "train") == played.recorded()
+    assert rows(tmp_path, "validation") == played.recorded("validation")
+    assert rows(tmp_path, "test") == played.recorded("test")
     assert (sorted(rows(tmp_path, "train")), sorted(rows(tmp_path, "validation"))) == ([3, 6, 7], [2, 4, 6, 7])
 
 
@@ -100,8 +88,8 @@ def test_the_csv_files_of_a_run_that_resumed_have_each_step_once(run: Callable[.
     interrupted, job = {"use": "chaos", "faults": ["sigint@step=5"]}, {"metric_every": 1, **EVALUATED}
     first = run("csv-metrics", interrupted, expect="cancelled", **job)
     second = run("csv-metrics", interrupted, **job)
-    assert rows(tmp_path, "train") == {**recorded(first), **recorded(second)}
-    assert rows(tmp_path, "validation") == {**recorded(first, "validation"), **recorded(second, "validation")}
+    assert rows(tmp_path, "train") == {**first.recorded(), **second.recorded()}
+    assert rows(tmp_path, "validation") == {**first.recorded("validation"), **second.recorded("validation")}
     assert sorted(rows(tmp_path, "train")) == [1, 2, 3, 4, 5, 6, 7]
 
 
@@ -111,14 +99,14 @@ def test_rows_after_the_checkpoint_that_a_run_resumes_from_are_removed(run: Call
     assert sorted(rows(tmp_path, "train")) == [1, 2, 3, 4, 5, 6]
     shown = tmp_path / "runs" / "a" / "csv-metrics" / "train.csv"
     shown.write_text(shown.read_text() + "5,77.0\n6,77.0\n7,77.0\n")
-    events = run("csv-metrics", expect="failed", **job, hyperparams={"training": [1.0] * 6})
-    assert sorted(recorded(events)) == [5, 6]
+    played = run("csv-metrics", expect="failed", **job, hyperparams={"training": [1.0] * 6})
+    assert sorted(played.recorded()) == [5, 6]
     assert rows(tmp_path, "train") == {step: {"train/loss": 1.0} for step in range(1, 7)}
     assert {path.name for path in shown.parent.iterdir()} == {"train.csv", "validation.csv"}
 
 
 def test_all_five_work_together(run: Callable[..., Any], tmp_path: Path) -> None:
     names = ["early-stopping", "best-checkpoint", "lr-monitor", "throughput", "csv-metrics"]
-    events = run(*names, **EVALUATED)
-    assert rows(tmp_path, "train") == recorded(events)
+    played = run(*names, **EVALUATED)
+    assert rows(tmp_path, "train") == played.recorded()
     assert set(rows(tmp_path, "train")[7]) >= {"train/loss", "train/lr", "throughput/samples_per_second"}

@@ -9,29 +9,19 @@ from typing import Any
 import attrs
 import pytest
 from click.testing import CliRunner
+from played import Played
 
-import hostcore
 from hostcore.checkpoints.state import read_state
 from hostcore.cli import cli
 from hostcore.errors import Errors
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.history import History
-from hostcore.runs.result import RunResult
-from hostcore_hookspecs import Event
 
 STOPPING = {"use": "early-stopping", "patience": 2}
 
 
-@attrs.frozen
-class Ran:
+class Ran(Played):
     """A run that is over."""
-
-    result: RunResult
-    events: list[Event]
-    path: Path
-
-    def of(self, name: str) -> list[Event]:
-        return [event for event in self.events if event.name == name]
 
     @property
     def steps_kept(self) -> list[int]:
@@ -43,32 +33,22 @@ class Ran:
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ran]:
+def run(run_job: Callable[..., Played]) -> Callable[..., Ran]:
     """``run(max_steps=4, losses=[3, 2])``: a run that validates every two steps; what is no key is a hyperparameter."""
-    monkeypatch.setenv("HOSTCORE_RUNS_DIR", str(tmp_path / "runs"))
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(Path(__file__).parent))
 
     def start(*callbacks: Any, max_steps: int = 20, keys: dict[str, Any] | None = None, **hyperparams: Any) -> Ran:
         data = {"source": "mock", "num_rows": 8, "batch_size": 2}
         job = {
             "trainer": "watched:Trainer",
-            "run_id": "a",
-            "terminal": False,
-            "device": "cpu",
             "dataset": data,
             "validation": data,
             "test": data,
             "validate_every": 2,
             "metric_every": 1,
             "max_steps": max_steps,
-            "hyperparams": hyperparams,
-            "callbacks": list(callbacks),
             **(keys or {}),
         }
-        events: list[Event] = []
-        result = hostcore.run({key: value for key, value in job.items() if value is not None}, on_event=events.append)
-        return Ran(result, events, tmp_path / "runs" / "a")
+        return Ran(*attrs.astuple(run_job(job, *callbacks, **hyperparams), recurse=False))
 
     return start
 
@@ -163,8 +143,7 @@ def test_the_last_weights_stay_when_they_are_the_best_or_nothing_is_to_be_restor
 
 def states_in(ran: Ran) -> list[dict[str, Any]]:
     """Return the values that ``watched:Reads`` read."""
-    messages = (event.payload.message for event in ran.of("warning"))
-    return [json.loads(message.removesuffix(" (watched:Reads)")) for message in messages if message.startswith("{")]
+    return [json.loads(one.removesuffix(" (watched:Reads)")) for one in ran.warnings if one.startswith("{")]
 
 
 def test_the_state_of_early_stopping_is_in_the_run_state(run: Callable[..., Ran]) -> None:

@@ -10,27 +10,12 @@ import attrs
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from played import Played
+from played import play as play_job
 
-import hostcore
-from hostcore.runs.result import RunResult
 from hostcore.supervisor import quick_checks
-from hostcore_hookspecs import Event
 
 HERE = Path(__file__).parent
-
-
-@attrs.frozen
-class Played:
-    """A run that is over."""
-
-    result: RunResult
-    events: list[Event]
-    calls: list[str]
-    #: The run directory.
-    path: Path
-
-    def of(self, name: str) -> list[Event]:
-        return [event for event in self.events if event.name == name]
 
 
 def write_rows(path: Path, first: int, count: int) -> None:
@@ -88,20 +73,15 @@ def play(
 
     def start(*, trace_hooks: bool = False, **keys: Any) -> Played:
         recorder.CALLS.clear()
-        events: list[Event] = []
         job = {
             "trainer": "recorder:Trainer",
-            "run_id": "a",
-            "terminal": False,
-            "device": "cpu",
             "callbacks": ["recorder:Callback"],
-            "dataset": data["dataset"],
             "metric_every": 1,
+            "dataset": data["dataset"],
             **keys,
         }
-        given = {key: value for key, value in job.items() if value is not None}
-        result = hostcore.run(given, on_event=events.append, trace_hooks=trace_hooks)
-        return Played(result, events, list(recorder.CALLS), tmp_path / "runs" / result.run_id)
+        played = play_job(job, tmp_path / "runs", trace_hooks=trace_hooks)
+        return attrs.evolve(played, calls=list(recorder.CALLS))
 
     return start
 

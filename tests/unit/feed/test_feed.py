@@ -1,6 +1,5 @@
 """The feed of a run: batches in order, from any position, epoch after epoch."""
 
-import random
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
@@ -14,7 +13,6 @@ from hostcore_hookspecs import DataContext, InvalidData
 
 #: The first eight rows of the first two epochs, see ``test_the_first_rows_of_parquet_are_pinned``.
 GOLDEN = [[862, 133, 256, 583, 830, 163, 231, 672], [307, 659, 540, 779, 570, 864, 497, 697]]
-SEEDS = range(8)
 
 
 def spec(**keys: object) -> DatasetSpec:
@@ -35,10 +33,6 @@ class TestInOrder:
         batches = list(feed.stream(Cursor()))
         assert [batch.num_rows for batch in batches] == [8] * 12
         assert rows(batches) == list(range(96))
-
-    def test_every_epoch_is_the_same(self, parquet: Callable) -> None:
-        feed = feed_of(parquet(rows=50, group=16), batch_size=10)
-        assert rows(feed.stream(Cursor(epoch=0))) == rows(feed.stream(Cursor(epoch=1)))
 
     @pytest.mark.parametrize("position", range(0, 101, 10))
     def test_from_a_position_on_it_is_the_tail_of_the_whole(self, parquet: Callable, position: int) -> None:
@@ -68,22 +62,6 @@ class TestShuffled:
         feed = feed_of(parquet(rows=960, group=40, files=3), seed=5, batch_size=32, shuffle=True)
         first = [rows([next(iter(feed.stream(Cursor(epoch=epoch))))])[:8] for epoch in (0, 1)]
         assert first == GOLDEN
-
-    @pytest.mark.parametrize("seed", SEEDS)
-    def test_from_any_position_on_it_is_the_tail_of_the_whole(self, memory: Callable, seed: int) -> None:
-        rng = random.Random(seed)
-        shard_rows = [rng.randint(1, 40) for _ in range(rng.randint(1, 12))]
-        total = sum(shard_rows)
-        lanes = rng.randint(1, min(total, 9))
-        dataset = memory(shard_rows, piece=rng.randint(1, 15))
-        batch_size = rng.randint(1, min(total, 12))
-        window = rng.randint(1, total * 2)
-        feed = feed_of(dataset, seed=seed, batch_size=batch_size, shuffle=True, lanes=lanes, shuffle_window=window)
-        whole = rows(feed.stream(Cursor(epoch=2)))
-        assert len(whole) == total // batch_size * batch_size, f"seed {seed}"
-        assert len(set(whole)) == len(whole), f"seed {seed}"
-        for position in range(0, len(whole) + 1, batch_size):
-            assert rows(feed.stream(Cursor(epoch=2, rows=position))) == whole[position:], f"seed {seed}, {position}"
 
     def test_epochs_are_shuffled_anew(self, memory: Callable) -> None:
         feed = feed_of(memory([20] * 8), batch_size=8, shuffle=True)

@@ -1,15 +1,13 @@
 """AdamW with warmup and cosine decay."""
 
 import math
-import warnings
 
 import attrs
 import pytest
 import torch
-from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, SequentialLR
 
 from hostcore_hookspecs import InvalidSettings
-from hostcore_toolkit import OptimizerBundle, build_default_adamw_bundle
+from hostcore_toolkit import build_default_adamw_bundle
 
 
 def model():
@@ -76,46 +74,6 @@ def test_the_learning_rate_follows_the_documented_formula():
     warmup = [2.0 * (0.1 + 0.9 * t / 4) for t in range(4)]
     decay = [2.0 * 0.5 * (1 + math.cos(math.pi * (t - 4) / 6)) for t in range(4, 10)]
     assert rates(bundle, 13) == pytest.approx([*warmup, *decay, 0.0, 0.0, 0.0])
-
-
-@pytest.mark.parametrize("warmup", [0, 1, 5])
-def test_the_learning_rate_is_that_of_the_schedulers_of_torch(warmup):
-    module = model()
-    reference = torch.optim.AdamW(module.parameters(), lr=1e-3)
-    cosine = CosineAnnealingLR(reference, T_max=20 - warmup)
-    if warmup:
-        linear = LinearLR(reference, start_factor=0.1, total_iters=warmup)
-        cosine = SequentialLR(reference, [linear, cosine], milestones=[warmup])
-    bundle = build_default_adamw_bundle(model(), hyperparams={"lr": 1e-3, "warmup_steps": warmup}, max_steps=20)
-    assert rates(bundle, 20) == pytest.approx(rates(OptimizerBundle(reference, cosine), 20), rel=1e-9, abs=1e-15)
-
-
-def test_a_resumed_schedule_continues_exactly():
-    settings = {"lr": 1e-3, "warmup_steps": 3}
-    whole = rates(build_default_adamw_bundle(model(), hyperparams=settings, max_steps=10), 10)
-    first = build_default_adamw_bundle(model(), hyperparams=settings, max_steps=10)
-    begun = rates(first, 4)
-    resumed = build_default_adamw_bundle(model(), hyperparams=settings, max_steps=10)
-    resumed.optimizer.load_state_dict(first.optimizer.state_dict())
-    resumed.scheduler.load_state_dict(first.scheduler.state_dict())
-    assert begun + rates(resumed, 6) == whole
-
-
-def test_a_run_that_is_extended_follows_the_longer_curve():
-    first = build_default_adamw_bundle(model(), max_steps=10)
-    rates(first, 10)
-    longer = build_default_adamw_bundle(model(), max_steps=20)
-    longer.optimizer.load_state_dict(first.optimizer.state_dict())
-    longer.scheduler.load_state_dict(first.scheduler.state_dict())
-    rates(longer, 1)
-    whole = rates(build_default_adamw_bundle(model(), max_steps=20), 20)
-    assert rates(longer, 9) == whole[11:]
-
-
-def test_building_and_stepping_warns_of_nothing():
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        rates(build_default_adamw_bundle(model(), hyperparams={"warmup_steps": 2}, max_steps=5), 6)
 
 
 def test_frozen_parameters_of_a_module_are_left_out():

@@ -6,29 +6,16 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import attrs
 import pytest
-
-import hostcore
-from hostcore.runs.result import RunResult
-from hostcore_hookspecs import Event
+from played import Played, play
 
 
-@attrs.frozen
-class Outcome:
+class Outcome(Played):
     """A run that is over."""
-
-    result: RunResult
-    events: list[Event]
-    calls: list[str]
-    path: Path
-
-    def of(self, name: str) -> list[Event]:
-        return [event for event in self.events if event.name == name]
 
     @property
     def losses(self) -> dict[int | None, float | None]:
-        return {event.step: event.payload.metrics["train/loss"] for event in self.of("metrics")}
+        return self.metric("train/loss")
 
 
 @pytest.fixture
@@ -50,10 +37,11 @@ def run(recorder: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
     def start(job: Mapping[str, Any] | None = None, **keys: Any) -> Outcome:
         recorder.CALLS.clear()
-        events: list[Event] = []
-        complete = {"trainer": "recording_trainer:Trainer", "run_id": "a", "terminal": False, "device": "cpu"}
-        result = hostcore.run({**complete, **(job or {}), **keys}, on_event=events.append)
-        told = [event for event in events if event.name != "progress"]  # signs of life, of a machine that is slow
-        return Outcome(result, told, list(recorder.CALLS), tmp_path / "runs" / result.run_id)
+        complete = {"trainer": "recording_trainer:Trainer", **(job or {}), **keys}
+        played = play(complete, tmp_path / "runs")
+        told = [
+            event for event in played.events if event.name != "progress"
+        ]  # signs of life, of a machine that is slow
+        return Outcome(played.result, told, played.path, list(recorder.CALLS))
 
     return start

@@ -121,14 +121,6 @@ def test_of_a_failure_without_a_text_is_that_of_any_other(run: Callable) -> None
     assert outcome.calls[-1] == "teardown"
 
 
-def test_of_several_callbacks_is_that_of_the_job(run: Callable) -> None:
-    callbacks = [{"use": "recording_trainer:Watch", "name": name} for name in ("one", "two")]
-    outcome = run(mock_batches=["a"], callbacks=callbacks)
-    named = [call for call in outcome.calls if ":" in call]
-    assert named[0::2] == [call.replace("two:", "one:") for call in named[1::2]]
-    assert [call.partition(":")[0] for call in named] == ["one", "two"] * (len(named) // 2)
-
-
 def test_of_a_failing_callback_stops_those_behind_it(run: Callable) -> None:
     callbacks = [
         {"use": "recording_trainer:Watch", "name": "one", "raise_in": "on_batch_end"},

@@ -55,16 +55,6 @@ def test_models_are_found_wherever_a_trainer_keeps_them(shape: Any) -> None:
     assert modules_in(shape(model)) == [model]
 
 
-def test_every_module_gets_its_own_mode_back() -> None:
-    model = nn.Sequential(nn.Dropout(), nn.BatchNorm1d(1), nn.Linear(1, 1))
-    model[1].eval()  # frozen by the trainer
-    with evaluating({"model": model}, seed=0, step=5, rank=0):
-        assert not any(module.training for module in model.modules())
-        assert not torch.is_grad_enabled()
-    assert [module.training for module in model.modules()] == [True, True, False, True]
-    assert torch.is_grad_enabled()
-
-
 def test_it_gets_them_back_after_an_error_as_well() -> None:
     model = nn.Dropout()
     with pytest.raises(ZeroDivisionError), evaluating(model, seed=0, step=5, rank=0):

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from hostcore.worker.metrics import InvalidStepResult, WeightedMeans, evaluation_name, mean_over_ranks, read_weight
+from hostcore.worker.metrics import InvalidStepResult, WeightedMeans, mean_over_ranks, read_weight
 from hostcore_hookspecs import StepResult
 
 
@@ -53,14 +53,3 @@ def test_no_distribution_over_ranks_changes_them() -> None:
 def test_a_weight_that_is_none_is_refused(weight: object) -> None:
     with pytest.raises(InvalidStepResult, match="the weight of validate_step"):
         read_weight(StepResult(weight=weight), "validate_step", rows=3)
-
-
-def test_rows_stand_for_a_weight() -> None:
-    assert read_weight(StepResult(), "validate_step", rows=3) == 3.0
-
-
-@pytest.mark.parametrize(
-    ("name", "recorded"), [("loss", "val/loss"), ("val/loss", "val/loss"), ("top5/acc", "top5/acc")]
-)
-def test_names_without_a_slash_gain_the_split(name: str, recorded: str) -> None:
-    assert evaluation_name("val")(name) == recorded
