@@ -1,18 +1,79 @@
-"""A stand-in for the server of Weights & Biases, which is no program that a test could start.
+"""A run's events made by hand, and a stand-in for the server of Weights & Biases, which no test could start.
 
-It answers what wandb asks of a run, keeps the lines of the history that arrive, and fails as it is told to:
+The server answers what wandb asks of a run, keeps the lines of the history that arrive, and fails as it is told to:
 ``server.answers = "503"``, ``"401"`` or ``"nothing"``.
 """
 
 import gzip
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import attrs
+import orjson
 import pytest
+
+from hostcore_hookspecs import Event, Job, ReporterContext
+from hostcore_hookspecs.events import Payload
+
+
+@attrs.define
+class Course:
+    """The events of a run, numbered, a second apart, and written to its log."""
+
+    run_dir: Path
+    run_id: str = "flights-1"
+    job: Job = attrs.field(factory=lambda: Job(trainer="flights", hyperparams={"lr": 0.1, "sizes": [64, 8]}))
+    submitted_ms: int = 1_700_000_000_000
+    events: list[Event] = attrs.field(factory=list)
+    attempt: int = 1
+
+    def tell(self, payload: Payload, *, step: int | None = None, epoch: int | None = 0) -> Event:
+        """One more event."""
+        seq = len(self.events) + 1
+        event = Event(
+            seq=seq,
+            time_ms=self.submitted_ms + (seq - 1) * 1000,
+            run_id=self.run_id,
+            attempt=self.attempt,
+            step=step,
+            epoch=epoch,
+            payload=payload,
+        )
+        self.events.append(event)
+        log = self.run_dir / "logs" / "events.jsonl"
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("ab") as opened:
+            opened.write(orjson.dumps(event.as_dict(), default=dict, option=orjson.OPT_APPEND_NEWLINE))
+        return event
+
+    def ctx(self, *, last_seq: int = 0) -> ReporterContext:
+        return ReporterContext(
+            run_id=self.run_id, attempt=self.attempt, job=self.job, run_dir=str(self.run_dir), last_seq=last_seq
+        )
+
+    def report(self, reporter: Any, told: Sequence[Event]) -> None:
+        """What one process does with a reporter."""
+        before = [event.seq for event in self.events if event.attempt < self.attempt]
+        reporter.open(self.ctx(last_seq=max(before, default=0)))
+        for event in told:
+            reporter.report_event(event)
+        reporter.close()
+
+
+@pytest.fixture
+def course(tmp_path: Path) -> Callable[..., Course]:
+    """``course(run_id="flights-1")``: a run without events."""
+
+    def make(name: str = "run", **fields: Any) -> Course:
+        run_dir = tmp_path / "runs" / name
+        run_dir.mkdir(parents=True)
+        return Course(run_dir, **fields)
+
+    return make
 
 
 @attrs.define(eq=False)

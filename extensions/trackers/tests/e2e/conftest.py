@@ -1,4 +1,4 @@
-"""A run's events made by hand, and the real servers that reporters write to."""
+"""The real servers that reporters write to."""
 
 import os
 import shutil
@@ -13,70 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import attrs
-import orjson
 import pytest
 import urllib3
 from artifacts import artifact
 from ports import free_ports
 
-from hostcore_hookspecs import Event, Job, ReporterContext
-from hostcore_hookspecs.events import Payload
-
 __all__ = ["artifact"]
-
-
-@attrs.define
-class Course:
-    """The events of a run, numbered, a second apart, and written to its log."""
-
-    run_dir: Path
-    run_id: str = "flights-1"
-    job: Job = attrs.field(factory=lambda: Job(trainer="flights", hyperparams={"lr": 0.1, "sizes": [64, 8]}))
-    submitted_ms: int = 1_700_000_000_000
-    events: list[Event] = attrs.field(factory=list)
-    attempt: int = 1
-
-    def tell(self, payload: Payload, *, step: int | None = None) -> Event:
-        """One more event."""
-        seq = len(self.events) + 1
-        event = Event(
-            seq=seq,
-            time_ms=self.submitted_ms + (seq - 1) * 1000,
-            run_id=self.run_id,
-            attempt=self.attempt,
-            step=step,
-            epoch=0,
-            payload=payload,
-        )
-        self.events.append(event)
-        log = self.run_dir / "logs" / "events.jsonl"
-        log.parent.mkdir(parents=True, exist_ok=True)
-        with log.open("ab") as opened:
-            opened.write(orjson.dumps(event.as_dict(), option=orjson.OPT_APPEND_NEWLINE))
-        return event
-
-    def ctx(self, *, last_seq: int = 0) -> ReporterContext:
-        return ReporterContext(
-            run_id=self.run_id, attempt=self.attempt, job=self.job, run_dir=str(self.run_dir), last_seq=last_seq
-        )
-
-    def report(self, reporter: Any, told: Sequence[Event]) -> None:
-        """What one process does with a reporter."""
-        before = [event.seq for event in self.events if event.attempt < self.attempt]
-        reporter.open(self.ctx(last_seq=max(before, default=0)))
-        for event in told:
-            reporter.report_event(event)
-        reporter.close()
-
-
-@pytest.fixture
-def course(tmp_path: Path) -> Callable[..., Course]:
-    """``course(run_id="flights-1")``: a run without events."""
-
-    def make(name: str = "run", **fields: Any) -> Course:
-        return Course(tmp_path / "runs" / name, **fields)
-
-    return make
 
 
 def program(command: str | None, missing: str) -> str:
@@ -154,19 +96,30 @@ def redis_server(tmp_path: Path) -> RedisServer:
     return RedisServer(command, folder, free_ports(1))
 
 
-@pytest.fixture(scope="module")
-def mlflow_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of MLflow's own server, with a database."""
+@pytest.fixture(scope="session")
+def start_mlflow(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
+    """``with start_mlflow("--serve-artifacts") as url``: MLflow's own server, with a database and a folder."""
     command = program(
         os.environ.get("HOSTCORE_TEST_MLFLOW"),
         "HOSTCORE_TEST_MLFLOW is not the mlflow command of an environment with the whole of MLflow (not mlflow-skinny)",
     )
-    folder = tmp_path_factory.mktemp("mlflow")
-    port = free_ports(1)
-    options = ["--backend-store-uri", f"sqlite:///{folder}/mlflow.db", "--artifacts-destination", str(folder)]
-    url = f"http://127.0.0.1:{port}"
-    where = ["--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
-    with serving([command, "server", *options, *where], lambda: answers(f"{url}/health"), folder / "mlflow.log"):
+
+    @contextmanager
+    def start(*options: str, artifacts: str = "--artifacts-destination") -> Iterator[str]:
+        folder, port = tmp_path_factory.mktemp("mlflow"), free_ports(1)
+        where = ["--host", "127.0.0.1", "--port", str(port), "--workers", "1", artifacts, str(folder / "artifacts")]
+        server = [command, "server", *where, "--backend-store-uri", f"sqlite:///{folder}/mlflow.db", *options]
+        url = f"http://127.0.0.1:{port}"
+        with serving(server, lambda: answers(f"{url}/health"), folder / "mlflow.log"):
+            yield url
+
+    return start
+
+
+@pytest.fixture(scope="session")
+def mlflow_server(start_mlflow: Callable[..., Any]) -> Iterator[str]:
+    """The address of one that keeps the artifacts itself."""
+    with start_mlflow() as url:
         yield url
 
 

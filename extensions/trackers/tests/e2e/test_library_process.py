@@ -86,6 +86,15 @@ def test_a_call_that_hangs_is_killed(environment: dict[str, str], tmp_path: Path
     assert not is_alive(pid)
 
 
+def test_a_large_call_that_is_not_read_ends_in_time(environment: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "hangs.py").write_text("import time; time.sleep(600)")
+    log = tmp_path / "library.log"
+    process = LibraryProcess("hangs", library="it", environment=environment, log=log, timeout_seconds=0.5)
+    with pytest.raises(TransientError, match="has not answered within"):
+        process.call("double", number="9" * 5_000_000)
+    assert not process.is_usable
+
+
 @pytest.mark.parametrize("doing", ["nothing", "hang"])
 def test_it_ends_soon_after_a_supervisor_that_was_killed(
     doing: str, environment: dict[str, str], tmp_path: Path

@@ -74,15 +74,6 @@ def test_a_run_becomes_a_run_of_mlflow(course: MakeCourse, mlflow_server: str) -
     assert found.data.tags["hostcore.best.val/loss"] == "0.5"
 
 
-def test_an_event_that_comes_again_is_there_once(course: MakeCourse, mlflow_server: str) -> None:
-    run = course()
-    told = [*begin(run), *steps(run, 10, 20), run.tell(RunSucceeded(), step=20)]
-    run.report(reporter_of(mlflow_server, "again"), [event for event in told for _ in range(2)])
-    run.report(reporter_of(mlflow_server, "again"), told)  # a replay
-    (found,) = runs(mlflow_server, "again")
-    assert history(mlflow_server, found) == [(10, 10), (20, 20)]
-
-
 @pytest.mark.parametrize(
     ("end", "status"),
     [

@@ -1,12 +1,7 @@
 """The uploader ``mlflow-artifacts`` and a real MLflow server: its database, its API, its artifact store."""
 
-import os
 import random
-import signal
 import socket
-import subprocess
-import time
-import urllib.request
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +10,6 @@ from typing import Any
 
 import pytest
 from mlflow import MlflowClient
-from ports import free_ports
 
 from hostcore_hookspecs import FatalError, Job, TransientError, UploadContext
 from hostcore_trackers.mlflow_artifacts import MlflowArtifactsUploader
@@ -28,48 +22,15 @@ NAMES = [
 ]
 
 
-@pytest.fixture(scope="module")
-def mlflow_command() -> str:
-    """The command of an MLflow with its server, which lives in an environment of its own."""
-    command = os.environ.get("HOSTCORE_TEST_MLFLOW", "")
-    if not command and os.environ.get("CI") == "true":
-        pytest.fail("HOSTCORE_TEST_MLFLOW must name the command of an MLflow with its server")
-    if not command:
-        pytest.skip("HOSTCORE_TEST_MLFLOW does not name the command of an MLflow with its server")
-    return command
-
-
 @pytest.fixture(scope="module", params=["served", "direct"])
-def server(request: pytest.FixtureRequest, mlflow_command: str, tmp_path_factory: Any) -> Iterator[str]:
+def server(request: pytest.FixtureRequest) -> Iterator[str]:
     """A server that keeps the artifacts itself, or one that leaves them to its clients."""
-    folder = tmp_path_factory.mktemp("mlflow")
-    port = free_ports(1)
-    where = {
-        "served": ["--serve-artifacts", "--artifacts-destination", str(folder / "artifacts")],
-        "direct": ["--no-serve-artifacts", "--default-artifact-root", str(folder / "artifacts")],
-    }
-    command = [mlflow_command, "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
-    command += ["--backend-store-uri", f"sqlite:///{folder}/mlflow.db", *where[request.param]]
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log, start_new_session=True)
-    try:
-        wait_until_healthy(f"http://127.0.0.1:{port}", process, folder / "log")
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        os.killpg(process.pid, signal.SIGKILL)  # it has nothing to save, and takes its time otherwise
-        process.wait()
-
-
-def wait_until_healthy(uri: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    until = time.monotonic() + 240
-    while True:
-        try:
-            with urllib.request.urlopen(f"{uri}/health", timeout=5):
-                return
-        except OSError:
-            if process.poll() is not None or time.monotonic() > until:
-                pytest.fail(f"the MLflow server did not start: {log.read_text()[-2000:]}")
-            time.sleep(0.1)
+    if request.param == "served":
+        yield request.getfixturevalue("mlflow_server")
+        return
+    start = request.getfixturevalue("start_mlflow")
+    with start("--no-serve-artifacts", artifacts="--default-artifact-root") as url:
+        yield url
 
 
 @pytest.fixture
@@ -133,6 +94,17 @@ def test_names_and_bytes_arrive_exactly_in_the_one_run_with_the_tag(
     assert {name: downloaded(server, run, name, tmp_path) for name in contents} == contents
 
 
+@pytest.mark.parametrize("verify", [True, False])
+def test_another_attempt_finds_what_is_there_and_replaces_what_differs(
+    server: str, opened: Any, artifact: Any, mlflow_runs: Any, tmp_path: Path, verify: bool
+) -> None:
+    contents = (b"old", b"old", b"new", b"longer")
+    receipts = [opened(verify=verify).upload_artifact(artifact("a/b.bin", content)) for content in contents]
+    assert [receipt.existed for receipt in receipts] == [False, True, False, False]
+    (run,) = mlflow_runs()
+    assert downloaded(server, run, "a/b.bin", tmp_path) == b"longer"
+
+
 def test_a_name_that_the_server_would_change_is_told_at_once(server: str, opened: Any, artifact: Any) -> None:
     uploader = opened()
     for name in ("logs/#1.log", "logs/%41.log"):
@@ -142,40 +114,6 @@ def test_a_name_that_the_server_would_change_is_told_at_once(server: str, opened
         else:
             with pytest.raises(FatalError, match="MLflow takes no file name with #"):
                 uploader.upload_artifact(one)
-
-
-def test_another_attempt_goes_on_in_the_same_run(opened: Any, artifact: Any, mlflow_runs: Any) -> None:
-    one = artifact("config/run.json", b"{}")
-    assert [opened().upload_artifact(one).existed for _ in range(2)] == [False, True]
-    assert len(mlflow_runs()) == 1
-
-
-@pytest.mark.parametrize("verify", [True, False])
-def test_what_differs_is_replaced(
-    server: str, opened: Any, artifact: Any, mlflow_runs: Any, tmp_path: Path, verify: bool
-) -> None:
-    uploader = opened(verify=verify)
-    receipts = [uploader.upload_artifact(artifact("a/b.bin", content)) for content in (b"old", b"new", b"longer")]
-    assert [receipt.existed for receipt in receipts] == [False, False, False]
-    assert receipts[-1].size == 6
-    (run,) = mlflow_runs()
-    assert downloaded(server, run, "a/b.bin", tmp_path) == b"longer"
-
-
-def test_50_megabytes_arrive(server: str, opened: Any, artifact: Any, mlflow_runs: Any, tmp_path: Path) -> None:
-    big = random.Random(0).randbytes(50_000_000)
-    one = artifact("checkpoints/step-000200/model.safetensors", big)
-    assert opened().upload_artifact(one).sha256 == one.sha256
-    (run,) = mlflow_runs()
-    assert downloaded(server, run, one.relative_path, tmp_path) == big
-
-
-def test_an_upload_that_is_given_up_shows_nothing(server: str, opened: Any, artifact: Any, mlflow_runs: Any) -> None:
-    asked = iter([False, True])
-    with pytest.raises(TransientError, match="given up because the run is ending"):
-        opened(is_canceled=lambda: next(asked, True)).upload_artifact(artifact("a.bin", bytes(20_000_000)))
-    (run,) = mlflow_runs()
-    assert MlflowClient(server).list_artifacts(run.info.run_id) == []
 
 
 def test_a_run_that_has_no_event_yet_is_tried_again_soon(opened: Any, artifact: Any, run_dir: Path) -> None:

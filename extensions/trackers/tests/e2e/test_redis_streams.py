@@ -46,18 +46,6 @@ def test_each_event_is_an_entry_under_an_id_of_its_own(course: MakeCourse, redis
     }  # fmt: skip
 
 
-def test_an_event_that_comes_again_is_there_once_also_from_another_process(
-    course: MakeCourse, redis_server: RedisServer
-) -> None:
-    run = course()
-    told = steps(run, 1, 2, 3)
-    with redis_server.running():
-        run.report(reporter_of(redis_server), [told[0], *told, told[2]])
-        run.attempt = 2
-        run.report(reporter_of(redis_server), [*told[1:], *steps(run, 4)])
-        assert [fields["seq"] for _, fields in entries(redis_server)] == ["1", "2", "3", "4"]
-
-
 def test_events_come_through_an_outage_once_each(course: MakeCourse, redis_server: RedisServer) -> None:
     run = course()
     told = steps(run, 1, 2, 3)

@@ -1,69 +1,14 @@
-"""A run's events made by hand, and a server that answers as a test tells it."""
+"""A server that answers as a test tells it."""
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any
 
 import attrs
 import orjson
 import pytest
-
-from hostcore_hookspecs import Event, Job, ReporterContext
-from hostcore_hookspecs.events import Payload
-
-#: When the runs of these tests were submitted.
-SUBMITTED_MS = 1_700_000_000_000
-
-
-@attrs.define
-class Course:
-    """The events of a run, numbered, a second apart, and written to its log."""
-
-    run_dir: Path
-    run_id: str = "flights-1"
-    job: Job = attrs.field(factory=Job)
-    submitted_ms: int = SUBMITTED_MS
-    events: list[Event] = attrs.field(factory=list)
-    attempt: int = 1
-
-    def tell(self, payload: Payload, *, step: int | None = None, epoch: int | None = 0) -> Event:
-        """One more event."""
-        seq = len(self.events) + 1
-        event = Event(
-            seq=seq,
-            time_ms=self.submitted_ms + (seq - 1) * 1000,
-            run_id=self.run_id,
-            attempt=self.attempt,
-            step=step,
-            epoch=epoch,
-            payload=payload,
-        )
-        self.events.append(event)
-        log = self.run_dir / "logs" / "events.jsonl"
-        log.parent.mkdir(parents=True, exist_ok=True)
-        with log.open("ab") as opened:
-            opened.write(orjson.dumps(event.as_dict(), default=dict, option=orjson.OPT_APPEND_NEWLINE))
-        return event
-
-    def ctx(self, *, last_seq: int = 0) -> ReporterContext:
-        return ReporterContext(
-            run_id=self.run_id, attempt=self.attempt, job=self.job, run_dir=str(self.run_dir), last_seq=last_seq
-        )
-
-
-@pytest.fixture
-def course(tmp_path: Path) -> Callable[..., Course]:
-    """``course(run_id="flights-1", job=Job(…))``: a run without events."""
-
-    def make(name: str = "run", **fields: Any) -> Course:
-        run_dir = tmp_path / "runs" / name
-        run_dir.mkdir(parents=True)
-        return Course(run_dir, **fields)
-
-    return make
 
 
 @attrs.frozen

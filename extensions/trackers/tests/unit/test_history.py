@@ -7,17 +7,12 @@ from typing import Any
 import pytest
 
 from hostcore_hookspecs.events import (
-    CheckpointSaved,
     EpochStarted,
     Metrics,
     RunCancelled,
     RunError,
     RunFailed,
-    RunPreempted,
-    RunSubmitted,
-    RunSucceeded,
     TrainerRestored,
-    Validation,
     Warning,
 )
 from hostcore_trackers.history import EXIT_CODES, TrackerHistory
@@ -25,23 +20,11 @@ from hostcore_trackers.history import EXIT_CODES, TrackerHistory
 MakeCourse = Callable[..., Any]
 
 
-def test_metrics_are_a_row_with_what_the_host_measured(course: MakeCourse) -> None:
-    event = course().tell(Metrics(metrics={"train/loss": 0.5}, samples_per_second=9.0), step=10, epoch=2)
-    assert TrackerHistory().missing(event) == {"train/loss": 0.5, "host/samples_per_second": 9.0, "host/epoch": 3}
-
-
 def test_a_metric_named_like_one_of_the_host_is_kept_beside_it(course: MakeCourse) -> None:
     metrics = {"host/step_seconds": 1.0, "host/epoch": 2.0}
     row = TrackerHistory().missing(course().tell(Metrics(metrics=metrics, step_seconds=9.0), step=1, epoch=3))
     assert (row["host/step_seconds"], row["host/epoch"]) == (9.0, 4)
     assert sorted(value for name, value in row.items() if name.startswith("trainer/host/")) == [1.0, 2.0]
-
-
-def test_an_event_that_is_there_adds_nothing(course: MakeCourse) -> None:
-    run, history = course(), TrackerHistory()
-    event = run.tell(Metrics(metrics={"train/loss": 0.5}), step=10)
-    history.add(event.seq, step=10, names=history.missing(event))
-    assert history.missing(event) == {}
 
 
 def test_a_step_that_a_resumed_run_takes_again_stays_as_it_was(course: MakeCourse) -> None:
@@ -74,32 +57,6 @@ def test_a_return_to_an_earlier_state_has_its_values_although_the_step_has_other
     history.add(returned.seq, step=20, names=row)
     assert history.missing(returned) == {}
     assert history.missing(run.tell(Metrics(metrics={"test/loss": 0.6}), step=20))["test/loss"] == 0.6
-
-
-def test_a_validation_at_the_step_of_metrics_is_a_row_of_its_own(course: MakeCourse) -> None:
-    run, history = course(), TrackerHistory()
-    event = run.tell(Metrics(metrics={"train/loss": 1.0}), step=10)
-    history.add(event.seq, step=10, names=history.missing(event))
-    assert history.missing(run.tell(Validation(metrics={"val/loss": 0.5}, weight=1), step=10))["val/loss"] == 0.5
-
-
-def test_attempts_and_checkpoints_are_told_again_at_the_same_step(course: MakeCourse) -> None:
-    run, history = course(), TrackerHistory()
-    for status in ("preempted", "succeeded"):
-        checkpoint = CheckpointSaved(path="checkpoints/step-000010", bytes=9, final=True, best={"val/loss": 0.5})
-        end: Any = RunPreempted(reason="SIGTERM") if status == "preempted" else RunSucceeded()
-        rows = []
-        for event in (
-            run.tell(RunSubmitted(trainer="t", max_steps=9)),
-            run.tell(checkpoint, step=10),
-            run.tell(end, step=10),
-        ):
-            rows.append(history.missing(event))
-            history.add(event.seq, step=event.step or 0, names=rows[-1])
-        assert rows[0] == {"host/status": "running", "host/attempt": 1}
-        assert rows[1] == {"host/checkpoint": "checkpoints/step-000010", "host/best/val/loss": 0.5}
-        assert rows[2]["host/status"] == status
-    assert rows[2]["host/reason"] == ""
 
 
 @pytest.mark.parametrize("payload", [EpochStarted(), Warning(code="a", message="b"), Metrics(metrics={})], ids=str)

@@ -3,8 +3,6 @@
 ``extensions/trackers/tests/e2e`` has the real one.
 """
 
-import posixpath
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -99,47 +97,6 @@ def test_an_answer_that_is_not_mlflows_is_an_error(
     receiver.answers.append(answer(body=body))
     with pytest.raises(TransientError, match="is not from MLflow"):
         opened(run, receiver).report_event(run.tell(Metrics(metrics={"a": 1.0}), step=1))
-
-
-NAMES = [
-    "acc/C", "acc/C+", "acc/C#", "acc/", "a//b", "/acc", "acc/..", "..", "", "accuracy (top-5) @ 10%",
-    "n" * 400, "n" * 401, "准确", "召回", "rappel/été",
-]  # fmt: skip
-
-
-def logged(course: MakeCourse, receiver: Receiver, answer: Answer, names: list[str]) -> list[str]:
-    """The names that MLflow gets for metrics of these names."""
-    run = course(f"run-{len(receiver.requests)}")
-    receiver.answers += [answer(body=body) for body in (EXPERIMENT, RUN, KNOWN, b"{}", b"{}")]
-    opened(run, receiver).report_event(run.tell(Metrics(metrics=dict.fromkeys(names, 1.0)), step=1))
-    return [point["key"] for point in receiver.requests[-1].json["metrics"]]
-
-
-def test_names_that_mlflow_refuses_stay_distinct_and_are_the_same_in_every_attempt(
-    course: MakeCourse, receiver: Receiver, answer: Answer
-) -> None:
-    keys = logged(course, receiver, answer, NAMES)
-    assert len(set(keys)) == len(NAMES)
-    assert [keys[NAMES.index(name)] for name in ("acc/C", "准确", "rappel/été")] == ["acc/C", "准确", "rappel/été"]
-    assert keys[NAMES.index("acc/C+")].startswith("acc/C_-")
-    for key in keys:  # the rules of MLflow's server
-        assert re.fullmatch(r"[/\w.\- :]+", key)
-        assert posixpath.normpath(key) == key
-        assert not key.startswith(("..", "/"))
-        assert len(key) <= 250
-    assert logged(course, receiver, answer, NAMES[::-1]) == keys[::-1]
-
-
-def test_parameters_that_mlflow_would_give_one_name_are_all_there(
-    course: MakeCourse, receiver: Receiver, answer: Answer
-) -> None:
-    run = course(job=Job(trainer="t", hyperparams={"w": {"C": 1, "C+": 2, "C#": 3}, "a.b": 4, "a": {"b": 5}}))
-    receiver.answers += [answer(body=body) for body in (EXPERIMENT, RUN, KNOWN, b"{}", b"{}")]
-    opened(run, receiver).report_event(run.tell(Metrics(metrics={"a": 1.0}), step=1))
-    params = next(request.json["params"] for request in receiver.requests if b'"params"' in request.body)
-    values = {param["key"]: param["value"] for param in params if param["key"].startswith("hyperparams.")}
-    assert sorted(values.values()) == ["1", "2", "3", "4", "5"]
-    assert (values["hyperparams.w.C"], values["hyperparams.a.b"]) == ("1", "4")
 
 
 def test_a_value_that_mlflow_refuses_costs_that_value_and_a_warning(

@@ -29,13 +29,9 @@ Course = Any
 MakeCourse = Callable[..., Course]
 
 
-def report(course: Course, told: list[Event], *, last_seq: int = 0, path: Path | None = None) -> None:
-    """What an attempt is told."""
-    reporter = TensorBoardReporter(settings=TensorBoardReporter.Settings(path=path))
-    reporter.open(course.ctx(last_seq=last_seq))
-    for event in told:
-        reporter.report_event(event)
-    reporter.close()
+def report(course: Course, told: list[Event], *, path: Path | None = None) -> None:
+    """One attempt: a reporter, and what it is told."""
+    course.report(TensorBoardReporter(settings=TensorBoardReporter.Settings(path=path)), told)
 
 
 def read(folder: Path) -> EventAccumulator:
@@ -88,40 +84,12 @@ def test_what_was_not_finite_is_nan(course: MakeCourse) -> None:
     assert math.isnan(read(run.run_dir / "tensorboard").Scalars("train/loss")[0].value)
 
 
-def test_an_event_that_comes_again_is_there_once(course: MakeCourse) -> None:
-    run = course()
-    told = [*begin(run), *steps(run, 1, 2, 3)]
-    report(run, [event for event in told for _ in range(2)])
-    assert points(run.run_dir / "tensorboard") == [(1, 1), (2, 2), (3, 3)]
-
-
-def test_what_a_dead_attempt_had_written_is_not_written_again(course: MakeCourse) -> None:
-    run = course()
-    told = [*begin(run), *steps(run, 10, 20, 30, 40)]
-    report(run, told)
-    # The cursor was written before steps 30 and 40; the run goes on from step 40, after both.
-    run.attempt = 2
-    more = [run.tell(RunResumed(path="checkpoints/step-000040"), step=40), *begin(run, step=40), *steps(run, 50)]
-    report(run, [*told[-2:], *more], last_seq=told[-1].seq)
-    assert points(run.run_dir / "tensorboard") == [(10, 10), (20, 20), (30, 30), (40, 40), (50, 50)]
-
-
-def test_a_resumed_run_replaces_the_points_that_it_takes_back(course: MakeCourse) -> None:
-    run = course()
-    told = [*begin(run), *steps(run, 10, 20, 30, 40)]
-    report(run, told)
-    run.attempt = 2
-    resumed = [run.tell(RunResumed(path="checkpoints/step-000020"), step=20), *begin(run, step=20)]
-    report(run, [*resumed, *steps(run, 30, 40, 50, loss=lambda step: step + 0.5)], last_seq=told[-1].seq)
-    assert points(run.run_dir / "tensorboard") == [(10, 10), (20, 20), (30, 30.5), (40, 40.5), (50, 50.5)]
-
-
 def test_an_attempt_without_a_checkpoint_replaces_everything(course: MakeCourse) -> None:
     run = course()
     told = [*begin(run), *steps(run, 10, 20)]
     report(run, told)
     run.attempt = 2
-    report(run, [*begin(run), *steps(run, 10, loss=lambda _: 0.5)], last_seq=told[-1].seq)
+    report(run, [*begin(run), *steps(run, 10, loss=lambda _: 0.5)])
     assert points(run.run_dir / "tensorboard") == [(10, 0.5)]
     assert len(texts(run.run_dir / "tensorboard", "job")) == 1
 
@@ -152,24 +120,8 @@ def test_a_file_that_was_torn_when_its_writer_died_is_passed_over(course: MakeCo
     with file.open("r+b") as opened:
         opened.truncate(file.stat().st_size - 5)
     run.attempt = 2
-    report(run, [told[-1], *begin(run, step=20), *steps(run, 30)], last_seq=told[-1].seq)
+    report(run, [told[-1], *begin(run, step=20), *steps(run, 30)])
     assert points(run.run_dir / "tensorboard") == [(10, 10), (20, 20), (30, 30)]
-
-
-def test_a_write_that_fails_is_made_up_for_by_the_next_try(course: MakeCourse) -> None:
-    run = course()
-    told = [*begin(run), *steps(run, 10, 20)]
-    (run.run_dir / "tensorboard").write_text("in the way")
-    reporter = TensorBoardReporter()
-    reporter.open(run.ctx())
-    reporter.report_event(told[0])
-    with pytest.raises(OSError):
-        reporter.report_event(told[1])
-    (run.run_dir / "tensorboard").unlink()
-    for event in told[1:]:
-        reporter.report_event(event)
-    reporter.close()
-    assert points(run.run_dir / "tensorboard") == [(10, 10), (20, 20)]
 
 
 def test_a_full_disk_leaves_no_half_record_and_what_did_not_fit_comes_later(course: MakeCourse) -> None:
@@ -204,7 +156,7 @@ def test_a_file_comes_after_one_of_a_machine_whose_clock_is_ahead(course: MakeCo
     (file,) = (run.run_dir / "tensorboard").iterdir()
     file.rename(file.with_name("events.out.tfevents.4000000000.elsewhere.1.0"))
     run.attempt = 2
-    report(run, [*begin(run), *steps(run, 10, loss=lambda _: 0.5)], last_seq=told[-1].seq)
+    report(run, [*begin(run), *steps(run, 10, loss=lambda _: 0.5)])
     assert points(run.run_dir / "tensorboard") == [(10, 0.5)]
 
 
@@ -241,17 +193,6 @@ def test_what_happened_is_text_and_messages_of_one_step_stay_together(course: Ma
         "- warning: the first\n- warning: the second",
         "- cancelled at step 12: enough",
     ]
-
-
-def test_every_event_can_be_read_before_the_next_is_told(course: MakeCourse) -> None:
-    run = course()
-    told = [*begin(run), *steps(run, 10)]
-    reporter = TensorBoardReporter()
-    reporter.open(run.ctx())
-    for event in told:
-        reporter.report_event(event)
-    assert points(run.run_dir / "tensorboard") == [(10, 10)]  # nothing was closed
-    reporter.close()
 
 
 def test_an_event_that_shows_nothing_leaves_no_file(course: MakeCourse) -> None:
