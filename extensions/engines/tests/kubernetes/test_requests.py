@@ -184,17 +184,6 @@ def test_a_server_that_always_fails_starts_nothing_and_that_is_certain(
     launcher.launch(context(launch_id="demo_1.2"))
 
 
-def test_a_server_that_does_not_say_what_it_has_made_is_asked_again(
-    kubernetes: Any, emulator: ModuleType, launcher: KubernetesLauncher, context: Context
-) -> None:
-    kubernetes.fail(emulator.Fault(path=JOBS, after=True))
-    with pytest.raises(TransientError):
-        launcher.launch(context())
-    kubernetes.heal()
-    launcher.launch(context())
-    assert len(kubernetes.objects("pytorchjobs")) == 1
-
-
 def test_a_refusal_after_an_answer_was_lost_is_certain_only_if_nothing_was_made(
     kubernetes: Any, emulator: ModuleType, launcher: KubernetesLauncher, context: Context
 ) -> None:

@@ -60,12 +60,6 @@ class TestARun:
         assert world_size(folder.run("nodes")) == 2
         assert [(folder.run("nodes") / "logs" / f"ray.{node}.log").exists() for node in range(2)] == [True, True]
 
-    def test_that_fails_says_why(self, folder: Any, launcher: Any, wait: Callable) -> None:
-        assert folder.submit("bad", hyperparams={"fails_at": 5}).returncode == 0
-        assert folder.ended("bad")["status"] == "failed"
-        status = ended(launcher, LaunchHandle(**folder.launch("bad")["handle"]), wait)
-        assert (status.status, status.message, status.exit_code) == ("failed", "step 5 is not for me", 1)
-
     def test_that_is_cancelled_through_the_launcher_ends_with_a_checkpoint(
         self, folder: Any, launcher: Any, wait: Callable
     ) -> None:

@@ -93,9 +93,3 @@ def test_what_scancel_has_ended_is_cancelled_though_the_run_takes_it_for_a_preem
     slurm.ask("scancel", run.job)
     run.until("cancelled")
     assert run.result["status"] == "preempted"
-
-
-def test_a_run_that_fails_has_its_own_error(folder: Any) -> None:
-    run = folder.submit("failing", hyperparams={"how": "raise", "at": 2})
-    status = run.until("failed")
-    assert (status.message, status.exit_code) == ("the loss has exploded", 1)

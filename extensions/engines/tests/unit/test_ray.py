@@ -246,6 +246,7 @@ class TestWhatIsSubmitted:
 
 
 _KEEPER = "hostcore_engines.keeper"
+EXPLODED = {"status": "failed", "exit_code": 1, "error": {"type": "ValueError", "message": "the loss has exploded"}}
 RESULT = {"status": "preempted", "exit_code": 75, "reason": "received SIGTERM", "error": None}
 
 
@@ -261,6 +262,7 @@ class TestWhatItSays:
             ({"status": "STOPPED"}, None, "cancelled", None),
             ({"status": "STOPPED"}, RESULT, "preempted", 75),
             ({"status": "FAILED", "driver_exit_code": 3}, None, "failed", 3),
+            ({"status": "FAILED", "driver_exit_code": 1}, EXPLODED, "failed", 1),
             ({"status": "FAILED", "driver_exit_code": 75}, RESULT, "preempted", 75),
             (None, None, "lost", None),
             (None, RESULT, "preempted", 75),
@@ -285,6 +287,7 @@ class TestWhatItSays:
             dashboard.jobs[handle.id].update(job)
         told = launcher.poll(LaunchHandle(**json.loads(json.dumps(attrs.asdict(handle)))))
         assert (told.status, told.exit_code) == (status, code)
+        assert result is not EXPLODED or told.message == "the loss has exploded"
 
     def test_is_no_exit_code_of_the_run_where_torchrun_is_between(
         self, dashboard: Dashboard, launcher: RayLauncher, ctx: LaunchContext

@@ -153,14 +153,6 @@ class TestALaunch:
         with pytest.raises(FatalError, match="no place in 2 logs"):
             launcher.read_logs(handle, "17")
 
-    def test_hands_the_command_and_its_variables_on_byte_for_byte(self, place: Place) -> None:
-        ctx = place.context()
-        place.launch(place.launcher(), ctx)
-        arguments, folder, greeting, runs = wait_until(lambda: place.ranks(0), "the rank")[0]
-        assert (arguments, greeting) == (list(ctx.command[2:]), ctx.env["GREETING"])
-        assert folder == str(place.path)
-        assert runs == str(place.run_dir.parent)
-
     def test_that_is_tried_again_starts_nothing(self, place: Place) -> None:
         launcher, ctx = place.launcher(), place.context(resources={"num_nodes": 2})
         first = place.launch(launcher, ctx)
@@ -169,14 +161,6 @@ class TestALaunch:
         assert place.launcher().launch(ctx) == first
         assert launcher.poll(first).status == "succeeded"
         assert [len(place.ranks(node)) for node in range(2)] == [1, 1]
-
-    def test_is_cancelled_where_torchrun_would_start_the_ranks_again(self, place: Place) -> None:
-        launcher = place.launcher(max_restarts=5)
-        handle = place.launch(launcher, place.context())
-        wait_until(lambda: place.ranks(0), "the rank")
-        launcher.cancel(handle, 120.0)
-        assert launcher.poll(handle).status == "cancelled"
-        assert len(place.ranks(0)) == 1
 
     def test_whose_keeper_was_killed_with_all_below_it_is_lost(self, place: Place) -> None:
         launcher = place.launcher()

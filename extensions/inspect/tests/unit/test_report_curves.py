@@ -19,13 +19,6 @@ def curve_of(points: Iterable[tuple[int, float | None]], **limits: int) -> Curve
 
 
 class TestACurve:
-    @pytest.mark.parametrize(("count", "stride"), [(1, 1), (1000, 1), (1000, 7), (2000, 1)])
-    def test_that_is_short_has_every_value(self, count: int, stride: int) -> None:
-        points = [(number * stride, math.sin(number)) for number in range(count)]
-        curve = curve_of(points)
-        assert curve.points == points
-        assert curve.means == []
-
     def test_that_is_longer_keeps_the_extremes_of_every_stretch(self, seed: int) -> None:
         chance = random.Random(seed)
         steps = sorted(chance.sample(range(1, 200_000), 30_000))
@@ -72,10 +65,6 @@ class TestACurve:
             curve.add(step, 2.0, attempt=2, begun_at=850)
         assert curve.highest is not None and curve.highest[1] == 2.0
         assert {value for step, value in curve.points if step <= 850} == {1.0}
-
-    def test_keeps_the_end_of_an_attempt_that_no_other_has_come_to(self) -> None:
-        curve = curve_of([(10, 1.0), (20, 0.5)])
-        assert curve.points == [(10, 1.0), (20, 0.5)]
 
     def test_is_interrupted_where_values_are_not_finite(self) -> None:
         curve = curve_of([(1, 1.0), (2, None), (3, None), (4, 2.0)])

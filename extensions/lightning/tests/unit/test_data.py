@@ -7,7 +7,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import torch
-from user_modules import Data
 
 from hostcore.worker.feed.transform_call import generator
 from hostcore_hookspecs import DataContext, ImportPath, InvalidData, Job, StepContext
@@ -51,31 +50,9 @@ def test_a_module_without_loaders_leaves_the_data_to_the_job() -> None:
     assert LightningTrainer().data_sections(named("Classifier", None), DataContext()) is None
 
 
-def test_a_batch_is_that_of_the_loader() -> None:
-    data = Data()
-    data.setup("fit")
-    first = next(iter(data.train_dataloader()))
-    found = Loaders(named(), seed=0).batch(range(8), "train")
-    assert all(torch.equal(one, other) for one, other in zip(found, first, strict=True))
-
-
 def test_more_rows_than_the_dataset_has() -> None:
     with pytest.raises(InvalidData, match=r"/dataset/rows is larger .* Data.train_dataloader has: 160"):
         Loaders(named(), seed=0).batch([160], "train")
-
-
-def test_drawn_rows_follow_from_the_generator_alone() -> None:
-    import numpy as np
-
-    ctx, trainer = StepContext(hyperparams=named(data="Noisy")), LightningTrainer()
-    before = torch.get_rng_state()
-    one, same = (trainer.transform_batch(indices(3, 1), np.random.default_rng(7), ctx) for _ in range(2))
-    other = LightningTrainer().transform_batch(indices(3, 1), np.random.default_rng(7), ctx)
-    more = trainer.transform_batch(indices(3, 1), np.random.default_rng(8), ctx)
-    assert torch.equal(one[0], same[0])
-    assert torch.equal(one[0], other[0])
-    assert not torch.equal(one[0], more[0])
-    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_other_data_comes_as_tensors_by_column() -> None:

@@ -16,12 +16,9 @@ from hostcore_sweeps.display import (
     LineScreen,
     LiveTable,
     Screen,
-    cells,
-    columns,
     failures,
     screen_on,
     short_names,
-    summary,
 )
 from hostcore_sweeps.folder import SweepFolder, TrialPlace
 from hostcore_sweeps.records import SessionStarted, TrialEnded, TrialReported, TrialSampled, TrialStarted
@@ -52,13 +49,6 @@ def table(tmp_path: Path) -> SweepTable:
         made.take(1000, TrialReported(number=number, step=2, values={"loss": 2.0}))
     made.take(2000, TrialEnded(number=0, state="complete", values={"loss": 2.0}, step=2))
     return made
-
-
-def test_the_table_has_a_column_for_each_metric_and_parameter(table: SweepTable) -> None:
-    status = table.status()
-    assert columns(status) == ["TRIAL", "STATE", "STEP", "loss", "lr", "name"]
-    assert cells(status, status.trials[0])[:5] == ["0*", "complete", "2", "2", "0.1235"]
-    assert summary(status).startswith("walk  running  2/3 trials  1 running, 1 complete")
 
 
 def test_parameters_of_one_name_are_called_by_their_pointers() -> None:
@@ -110,6 +100,7 @@ def test_a_live_table_leaves_out_parameters_for_which_there_is_no_room(
     with LiveTable(console=console) as live:
         live.show(table.status)
     lines = [line.rstrip() for line in text.getvalue().splitlines()]
+    assert width < 80 or "walk  running  2/3 trials  1 running, 1 complete" in text.getvalue()
     columns_shown = next(line for line in lines if line.startswith("TRIAL"))
     assert columns_shown.split() == ["TRIAL", "STATE", "STEP", "loss", *head]
     assert any(line.split()[:4] == ["0*", "complete", "2", "2"] for line in lines)

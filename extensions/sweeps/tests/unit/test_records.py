@@ -21,7 +21,6 @@ from hostcore_sweeps.records import (
     SessionEnded,
     SessionGoesOn,
     SessionStarted,
-    SweepBusy,
     TrialEnded,
     TrialReported,
     TrialSampled,
@@ -147,13 +146,6 @@ def test_a_line_that_is_no_record_is_told(folder: SweepFolder, records: RecordLo
         file.write(b'{"record":"trial_ended","time_ms":1}\n')
     with pytest.raises(CorruptDocument, match="not a record of a sweep"):
         read_status(folder)
-
-
-@pytest.mark.usefixtures("records")
-def test_records_have_one_writer_at_a_time(folder: SweepFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hostcore_sweeps.records._LOCK_SECONDS", 0.0)
-    with pytest.raises(SweepBusy):
-        RecordLog(folder.records)
 
 
 def test_the_best_is_the_first_of_equals_and_a_front_of_several_objectives(

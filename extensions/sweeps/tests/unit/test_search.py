@@ -96,18 +96,6 @@ class Simulation:
                 trial.ended = TrialEnded(number=trial.number, state=state, values=told, step=step)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("keys", SEARCHES)
-def test_the_order_in_which_trials_report_changes_nothing(keys: dict[str, Any]) -> None:
-    sweep = sweep_of(**keys)
-    assert Simulation(sweep, order=1).run() == Simulation(sweep, order=2).run()
-
-
-@pytest.mark.parametrize("keys", [{"sampler": "cmaes"}, ASHA, HYPERBAND, {"pruner": "median"}])
-def test_drivers_that_were_killed_decide_the_same(keys: dict[str, Any]) -> None:
-    sweep = sweep_of(**keys)
-    assert Simulation(sweep, order=1).run() == Simulation(sweep, order=3, restarts=0.02).run()
-
-
 @pytest.mark.parametrize("keys", [ASHA, HYPERBAND, {"pruner": "median"}])
 def test_pruners_end_some_trials_and_spare_the_best(keys: dict[str, Any]) -> None:
     found = [ended for _, ended in Simulation(sweep_of(**keys), order=1).run()]

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from transformers_workshop import BERT, GPT2, LLAMA, save_tokenizer
+from transformers_workshop import BERT, LLAMA, save_tokenizer
 
 CASES = {
     "no model": ({"config": {}}, "/hyperparams/model", "the job names no model"),
@@ -31,16 +31,10 @@ CASES = {
         "MixtralForCausalLM has other weights in memory than on the disk",
     ),
     "no type": ({"config": {"hidden_size": 3}}, "/hyperparams/config", 'no "model_type"'),
-    "no text": ({"text_column": "body"}, "/dataset", 'the data has no column "body"'),
     "no labels": (
         {"task": "sequence-classification", "config": BERT, "label_column": "klass"},
         "/dataset",
         'the data has no column "klass"',
-    ),
-    "labels that are text": (
-        {"task": "sequence-classification", "config": BERT, "label_column": "text"},
-        "/dataset",
-        "classes are integers",
     ),
     "too many classes": (
         {"task": "sequence-classification", "config": BERT, "num_labels": 2},
@@ -61,13 +55,6 @@ CASES = {
         "no chat template",
     ),
     "no padding": ({"tokenizer": "bare"}, "/hyperparams/tokenizer", "no token to pad with"),
-    "longer than the model takes": (
-        {"config": GPT2, "max_length": 129},
-        "/hyperparams/max_length",
-        "the model takes 128 tokens at the most",
-    ),
-    "numbers for text": ({"text_column": "label"}, "/dataset", "texts are strings"),
-    "conversations that are no JSON": ({"messages_column": "text"}, "", "row 0 of a batch is not JSON"),
     "unknown setting": ({"learningrate": 0.1}, "/hyperparams/learningrate", 'did you mean "learning_rate"'),
 }
 

@@ -111,25 +111,6 @@ def test_adapters_alone_are_stored_and_peft_reads_them(workshop: Any) -> None:
     }
 
 
-def test_packing_is_a_function_of_the_texts_whatever_the_batches(workshop: Any) -> None:
-    """With blocks of 32 tokens, two rows a step or four: the same tokens, block after block."""
-    import transformers
-
-    from hostcore_transformers.text import Packer
-
-    tokenizer = transformers.AutoTokenizer.from_pretrained(workshop.path / "tokenizer")
-    texts = pq.read_table(workshop.path / "train.parquet").column("text").to_pylist()
-    ids = [[*tokenizer(one)["input_ids"], tokenizer.eos_token_id] for one in texts]
-    blocks = []
-    for rows in (1, 4, 7, 96):
-        packer = Packer(32)
-        taken = [packer.take(ids[at : at + rows])["input_ids"] for at in range(0, len(ids), rows)]
-        blocks.append((torch.cat(taken), packer.remainder))
-    everything = torch.tensor([one for text in ids for one in text])
-    for block, remainder in blocks:
-        assert torch.equal(torch.cat([block.flatten(), remainder]), everything)
-
-
 def test_a_step_without_a_whole_block_changes_nothing_but_the_remainder(workshop: Any) -> None:
     keys = {"dataset": {"parquet_paths": ["train.parquet"], "batch_size": 1}, "max_steps": 12}
     every = {"checkpoint_every": 1, "keep_checkpoints": 99}

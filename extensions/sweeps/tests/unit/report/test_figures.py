@@ -132,12 +132,6 @@ def test_of_very_many_trials_the_best_and_the_newest_are_drawn(status_of: Any) -
     assert {0, 1, count - 1} <= set(looks_of(drawn))
 
 
-def test_a_sweep_without_trials_has_no_pictures(status_of: Any) -> None:
-    status = status_of([])
-    looks = Looks.of(status)
-    assert (history(status, looks), parallel(status, looks), curves(status, looks)) == (None, None, [])
-
-
 @pytest.mark.parametrize(
     ("keys", "value", "fraction"),
     [
