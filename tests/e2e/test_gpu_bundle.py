@@ -59,29 +59,31 @@ def installed(python: Path | str, place: Path, folder: Path) -> "subprocess.Comp
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 
-def test_the_environment_has_hostcore_its_plugins_and_the_machines_torch(
-    machine: Path, carried: Path, tmp_path: Path
-) -> None:
-    done = installed(machine, tmp_path / "gpu", carried)
+@pytest.fixture(scope="module")
+def environment(machine: Path, carried: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The environment that ``install`` makes."""
+    place = tmp_path_factory.mktemp("installed") / "gpu"
+    done = installed(machine, place, carried)
     assert done.returncode == 0, done.stderr
     for name in ("hostcore-lightning", "hostcore-transformers"):  # which are not in this folder
         assert f"left out: {name}: ERROR: No matching distribution found for {name}" in done.stdout
-    command = [tmp_path / "gpu/bin/hostcore", "plugins", "--json"]
+    return place
+
+
+def test_the_environment_has_hostcore_its_plugins_and_the_machines_torch(environment: Path, tmp_path: Path) -> None:
+    command = [environment / "bin/hostcore", "plugins", "--json"]
     listed = json.loads(subprocess.run(command, cwd=tmp_path, capture_output=True, check=True).stdout)
     assert "char_lm" in json.dumps(listed)
     code = "import torch, pytest, hostcore; print(torch.__file__, hostcore.__file__)"
-    command = [tmp_path / "gpu/bin/python", "-c", code]
+    command = [environment / "bin/python", "-c", code]
     seen = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout.split()
-    assert seen[1].startswith(str(tmp_path / "gpu"))
+    assert seen[1].startswith(str(environment))
 
 
-def test_a_copy_of_the_tree_without_git_measures_every_row_on_the_cpu(
-    machine: Path, carried: Path, tmp_path: Path
-) -> None:
-    assert installed(machine, tmp_path / "gpu", carried).returncode == 0
+def test_a_copy_of_the_tree_without_git_measures_every_row_on_the_cpu(environment: Path, tmp_path: Path) -> None:
     shutil.copytree(ROOT / "benchmarks", tmp_path / "tree/benchmarks")
     options = ["--device", "cpu", "--quick", "--minutes", "120", "--json", tmp_path / "gpu.json"]
-    command = [tmp_path / "gpu/bin/python", "benchmarks/gpu.py", *options]
+    command = [environment / "bin/python", "benchmarks/gpu.py", *options]
     done = subprocess.run(command, cwd=tmp_path / "tree", capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     rows = json.loads((tmp_path / "gpu.json").read_text())["rows"]
@@ -115,7 +117,7 @@ def test_a_folder_that_is_no_environment_is_not_replaced(carried: Path, tmp_path
 
 
 def test_a_machine_without_torch_is_one_error(carried: Path, tmp_path: Path) -> None:
-    subprocess.run([sys.executable, "-m", "venv", tmp_path / "bare"], check=True)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "bare"], check=True)
     done = installed(tmp_path / "bare/bin/python", tmp_path / "gpu", carried)
     assert done.returncode == 1
     assert done.stderr == f"{tmp_path}/bare/bin/python has no torch: run this with the Python that has it\n"
