@@ -77,16 +77,6 @@ def ended(run: Run, mirror: Folder) -> Iterator[Callable[..., Ended]]:
         one.delivery.abandon()
 
 
-def slow(mirror: Folder, run: Ended, until: float) -> None:
-    """Have uploads take until a time."""
-
-    def wait(_: object) -> None:
-        while run.now < until:
-            time.sleep(0.001)
-
-    mirror.before = wait
-
-
 def unreachable(mirror: Folder) -> None:
     def fail(_: object) -> None:
         raise ConnectionResetError("gone")
@@ -95,9 +85,15 @@ def unreachable(mirror: Folder) -> None:
 
 
 def test_uploads_that_get_on_are_waited_for_however_long_it_takes(ended: Callable[..., Ended], mirror: Folder) -> None:
-    run = ended(required=True)
-    run.is_ready = lambda: len(mirror.begun) > 1
-    slow(mirror, run, 80.0)
+    runs: list[Ended] = []
+
+    def take(_: object) -> None:
+        while not runs or runs[0].now < 80:
+            time.sleep(0.001)
+
+    mirror.before = take
+    run = ended(required=True, is_ready=lambda: len(mirror.begun) > 1)
+    runs.append(run)
     assert run.delivery.settle(WaitLimits()) is None
     assert run.now >= 80
     (warning,) = [one for one in run.emitted if isinstance(one, events.Warning)]
