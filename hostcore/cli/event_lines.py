@@ -5,7 +5,7 @@ import orjson
 from hostcore.cli.output import style
 from hostcore.cli.wording import NOTHING
 from hostcore.events.codec import CorruptLog, decode_event, unknown_text
-from hostcore.events.kinds import KINDS, Kind
+from hostcore.events.kinds import EVENT_KINDS, EventKind
 from hostcore.events.times import moment
 from hostcore_builtin_plugins.control_characters import visible
 from hostcore_builtin_plugins.messages import text_of
@@ -62,6 +62,6 @@ def _unknown(line: bytes) -> str:
 
 
 def _color(name: str) -> str | None:
-    if KINDS.get(name) in (Kind.WARNING, Kind.STOP, Kind.END):
+    if EVENT_KINDS.get(name) in (EventKind.WARNING, EventKind.STOP, EventKind.END):
         return _END_COLORS.get(name, "yellow")
     return None

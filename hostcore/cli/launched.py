@@ -12,7 +12,7 @@ from hostcore.cli.follow import EventScreen, WatchedRun
 from hostcore.cli.output import OutputEcho, tell_aside
 from hostcore.events.reader import GrowingLog
 from hostcore.events.writer import now_ms
-from hostcore.plugins.launching import Launcher, launcher_of
+from hostcore.plugins.launching import JobLauncher, launcher_of
 from hostcore.runs.following import follow, is_over
 from hostcore.runs.launch import awaited_launch
 from hostcore.runs.result import RunResult
@@ -55,7 +55,7 @@ class LaunchedRun(FolderRun, WatchedRun):
         return self._submitted
 
     @cached_property
-    def _launcher(self) -> Launcher:
+    def _launcher(self) -> JobLauncher:
         return launcher_of(self._plan.spec.launcher, self._plan.discovered, job_dir=self._plan.spec.job_dir)
 
     def submission(self) -> Mapping[str, Any]:

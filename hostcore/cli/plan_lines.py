@@ -43,7 +43,7 @@ def _facts(spec: JobSpec, checked: Mapping[str, Any], serving: Sequence[tuple[st
     brought = checked.get("brought", {})
     spec = with_sections(spec, brought)
     for plugin in checked["plugins"]:
-        lines.append((plugin["kind"].replace("_", " "), named(plugin)))
+        lines.append((plugin["kind"].replace("_", " "), plugin_with_origin(plugin)))
     lines += serving
     if checked["num_rows"] and spec.dataset:
         order = "shuffled" if spec.dataset.shuffle else "in file order"
@@ -82,7 +82,7 @@ def _devices(devices: Sequence[str], precision: str) -> tuple[str, str]:
     return "devices" if len(devices) > 1 else "device", f"{format_devices(devices)}{separator}{precision}"
 
 
-def named(plugin: Mapping[str, Any]) -> str:
+def plugin_with_origin(plugin: Mapping[str, Any]) -> str:
     """A plugin with where it comes from: ``flight_delay (hostcore-flight-delay 0.1.0)``."""
     origin = f" ({plugin['distribution']} {plugin['version']})" if plugin["distribution"] else ""
     return f"{plugin['name']}{origin}"

@@ -14,7 +14,7 @@ import attrs
 from hostcore_hookspecs.events import ENDS, PAYLOADS
 
 
-class Kind(Enum):
+class EventKind(Enum):
     """The meaning of an event to the reader of a log."""
 
     #: An attempt begins.
@@ -34,27 +34,27 @@ class Kind(Enum):
 
 
 #: The kind of each event, by name. A newer hostcore may have written others.
-KINDS: Final[Mapping[str, Kind]] = MappingProxyType(
+EVENT_KINDS: Final[Mapping[str, EventKind]] = MappingProxyType(
     {
-        "run_submitted": Kind.BEGIN,
-        "run_started": Kind.BEGIN,
-        "run_resumed": Kind.BEGIN,
-        "epoch_started": Kind.PROGRESS,
-        "metrics": Kind.PROGRESS,
-        "progress": Kind.PROGRESS,
-        "batch_split": Kind.WARNING,
-        "validation": Kind.EVALUATION,
-        "test": Kind.EVALUATION,
-        "checkpoint_saved": Kind.FILE,
-        "checkpoint_skipped": Kind.WARNING,
-        "sample_saved": Kind.FILE,
-        "artifact_uploaded": Kind.FILE,
-        "upload_failed": Kind.WARNING,
-        "reporter_failed": Kind.WARNING,
-        "warning": Kind.WARNING,
-        "trainer_restored": Kind.EVALUATION,
-        "stop_requested": Kind.STOP,
-        **dict.fromkeys(ENDS, Kind.END),
+        "run_submitted": EventKind.BEGIN,
+        "run_started": EventKind.BEGIN,
+        "run_resumed": EventKind.BEGIN,
+        "epoch_started": EventKind.PROGRESS,
+        "metrics": EventKind.PROGRESS,
+        "progress": EventKind.PROGRESS,
+        "batch_split": EventKind.WARNING,
+        "validation": EventKind.EVALUATION,
+        "test": EventKind.EVALUATION,
+        "checkpoint_saved": EventKind.FILE,
+        "checkpoint_skipped": EventKind.WARNING,
+        "sample_saved": EventKind.FILE,
+        "artifact_uploaded": EventKind.FILE,
+        "upload_failed": EventKind.WARNING,
+        "reporter_failed": EventKind.WARNING,
+        "warning": EventKind.WARNING,
+        "trainer_restored": EventKind.EVALUATION,
+        "stop_requested": EventKind.STOP,
+        **dict.fromkeys(ENDS, EventKind.END),
     }
 )
 

@@ -12,7 +12,7 @@ The door:
   ``load.load_named`` resolves the name before.
   ``load.import_class`` and ``contract.implementations`` are the steps of it that need no settings.
 - ``hooks.Hooks(components).bind(hook) -> Call``: a hook of all components, or of one, with its wrappers.
-- ``launching.launcher_of(use, discovered, job_dir=…) -> Launcher``: a launcher whose exceptions name it.
+- ``launching.launcher_of(use, discovered, job_dir=…) -> JobLauncher``: a launcher whose exceptions name it.
 - ``extensions.load_extension(registered, expected)``: a command, client or function of another distribution.
 - ``describe.describe(refs, job_dir=…) -> list[Description]``: settings and hooks of plugins, from another process.
 - ``listing.plugins_document(discovered)``: ``hostcore plugins --json``, with the conformance reports that plugins ship.

@@ -14,7 +14,7 @@ from hostcore.plugins.load import Component, load_named
 from hostcore_hookspecs.launcher import LaunchContext, LaunchHandle, LaunchPlan, LaunchStatus, LogChunk
 
 
-class Launcher:
+class JobLauncher:
     """The launcher that a job selected."""
 
     def __init__(self, component: Component) -> None:
@@ -74,7 +74,7 @@ class Launcher:
             return call(*arguments)
 
 
-def launcher_of(use: ComponentUse, discovered: Discovered, *, job_dir: Path) -> Launcher:
+def launcher_of(use: ComponentUse, discovered: Discovered, *, job_dir: Path) -> JobLauncher:
     """Load a launcher by its name and its settings.
 
     ``import_paths`` of a job has no say: over HTTP, where it is not true, the launchers are the operator's.
@@ -82,4 +82,4 @@ def launcher_of(use: ComponentUse, discovered: Discovered, *, job_dir: Path) -> 
     :param job_dir: Where relative paths in its settings start.
     :raises HostcoreError: When it is not installed, or cannot be loaded.
     """
-    return Launcher(load_named(use, "launcher", discovered, pointer="/launcher", job_dir=job_dir, import_paths=True))
+    return JobLauncher(load_named(use, "launcher", discovered, pointer="/launcher", job_dir=job_dir, import_paths=True))

@@ -3,7 +3,7 @@
 Door:
 
     RunDirectory, runs_dir, cache_dir (directory)          the places of all files
-    read_document, write_document, construct (documents)   JSON documents, atomically, as attrs classes
+    read_document, write_document, from_document (documents)   JSON documents, atomically, as attrs classes
     RunRecord (record), WorkerContract (contract), Launch (launch), RunResult (result)   documents of a run
     claim_attempt, read_claim, is_held, await_proof (attempts); Lease (lease)            the holder of a run
     request_cancel, read_cancel (control); Channel (channel)                             requests to a run, a worker

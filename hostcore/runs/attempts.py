@@ -12,7 +12,7 @@ import orjson
 
 from hostcore.events.folder_sync import sync_folder
 from hostcore.runs.directory import RunDirectory
-from hostcore.runs.documents import CorruptDocument, UnreadableDocument, construct, read_document
+from hostcore.runs.documents import CorruptDocument, UnreadableDocument, from_document, read_document
 from hostcore.runs.lease import Lease, ProcessIdentity
 from hostcore_builtin_plugins.processes import seconds_since_change
 
@@ -99,7 +99,7 @@ def read_claim(folder: Path, attempt: int) -> AttemptClaim | None:
     """
     path = folder / f"{attempt}.json"
     try:
-        return construct(AttemptClaim, read_document(path), file=path)
+        return from_document(AttemptClaim, read_document(path), file=path)
     except (FileNotFoundError, CorruptDocument, UnreadableDocument):
         return None
 

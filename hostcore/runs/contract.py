@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 
 from hostcore.runs.directory import RunDirectory
-from hostcore.runs.documents import CorruptDocument, construct, read_document, write_document
+from hostcore.runs.documents import CorruptDocument, from_document, read_document, write_document
 from hostcore_hookspecs.errors import HostcoreError
 
 CONTRACT_VERSION = "v1"
@@ -101,7 +101,7 @@ class WorkerContract:
         if "run_dir" not in found:
             found |= _around(found.get("events_path"))
         try:
-            return construct(cls, found, file=path)
+            return from_document(cls, found, file=path)
         except CorruptDocument as error:
             raise InvalidContract(error.message, pointer=error.pointer, file=str(path)) from None
 

@@ -120,7 +120,7 @@ def _cut(begin: bytes, rest: BinaryIO) -> bytes | None:
     return cutter.record
 
 
-def construct(cls: type[T], found: Any, *, file: Path) -> T:
+def from_document(cls: type[T], found: Any, *, file: Path) -> T:
     """Make an attrs class from what a document holds; classes inside it, and tuples of such, from what they hold.
 
     Fields that this version does not know are ignored: a newer hostcore may have written them.
@@ -153,7 +153,7 @@ def _value(value: Any, wanted: Any, file: Path) -> Any:
     options = get_args(wanted) if isinstance(wanted, UnionType) else (wanted,)
     if (cls := next(filter(attrs.has, options), None)) is not None:
         is_made = isinstance(value, cls) or (value is None and NoneType in options)
-        return value if is_made else construct(cls, value, file=file)
+        return value if is_made else from_document(cls, value, file=file)
     items = get_args(wanted)
     if get_origin(wanted) in (Sequence, tuple) and (attrs.has(items[0]) or items[0] is str):
         if not isinstance(value, list | tuple):

@@ -8,7 +8,7 @@ from typing import Any, Final
 import attrs
 
 from hostcore.events.codec import CorruptLog, decode_event
-from hostcore.events.kinds import KINDS, MEASURED, PACED, Kind
+from hostcore.events.kinds import EVENT_KINDS, MEASURED, PACED, EventKind
 from hostcore.events.reader import LONGEST_RECORD, GrowingLog, name_of
 from hostcore.runs.attempts import claimed_attempts, newest_attempt, read_claim
 from hostcore.runs.directory import RunDirectory
@@ -23,7 +23,7 @@ _RECENT: Final = 50
 _MOST_ATTEMPTS: Final = 10_000
 #: Lines about the life of a run that are kept, in bytes: more than any run has.
 _MOST_KEPT: Final = 64 << 20
-_LIFE: Final = frozenset(name for name, kind in KINDS.items() if kind in (Kind.BEGIN, Kind.END))
+_LIFE: Final = frozenset(name for name, kind in EVENT_KINDS.items() if kind in (EventKind.BEGIN, EventKind.END))
 
 
 @attrs.frozen(kw_only=True)

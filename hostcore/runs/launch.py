@@ -16,7 +16,7 @@ import attrs
 from hostcore.job.names import is_builtin
 from hostcore.runs.attempts import newest_attempt
 from hostcore.runs.directory import RunDirectory
-from hostcore.runs.documents import CorruptDocument, UnreadableDocument, construct, read_document, write_document
+from hostcore.runs.documents import CorruptDocument, UnreadableDocument, from_document, read_document, write_document
 from hostcore.runs.record import RunRecord
 from hostcore.runs.statuses import ALIVE
 from hostcore_builtin_plugins.processes import seconds_since_change
@@ -61,7 +61,7 @@ class Launch:
         :raises CorruptDocument: When the file is not a launch.
         """
         try:
-            return construct(cls, read_document(path), file=path)
+            return from_document(cls, read_document(path), file=path)
         except FileNotFoundError:
             return None
 
@@ -141,7 +141,7 @@ def _ended_status(directory: RunDirectory, launch: Launch) -> LaunchStatus | Non
     path = _ended(directory)
     try:
         found = read_document(path)
-        return construct(LaunchStatus, found, file=path) if found.get("launch_id") == launch.launch_id else None
+        return from_document(LaunchStatus, found, file=path) if found.get("launch_id") == launch.launch_id else None
     except (FileNotFoundError, CorruptDocument, UnreadableDocument):
         return None
 

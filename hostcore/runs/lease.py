@@ -10,7 +10,7 @@ import attrs
 from hostcore.runs.documents import (
     CorruptDocument,
     UnreadableDocument,
-    construct,
+    from_document,
     lives,
     read_document,
     write_document,
@@ -92,6 +92,6 @@ class Lease:
     def read(cls, path: Path) -> "Lease | None":
         """Read the lease of a run; None if it has none, or a damaged one: a lease is advice."""
         try:
-            return construct(cls, read_document(path), file=path)
+            return from_document(cls, read_document(path), file=path)
         except (FileNotFoundError, CorruptDocument, UnreadableDocument):
             return None

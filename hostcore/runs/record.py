@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from hostcore.runs.documents import CorruptDocument, construct, read_document, write_document
+from hostcore.runs.documents import CorruptDocument, from_document, read_document, write_document
 
 if TYPE_CHECKING:
     from hostcore.job.spec import JobSpec
@@ -78,7 +78,7 @@ class RunRecord:
 
         if not self.refs:
             return discover()
-        return Discovered(refs=tuple(construct(PluginRef, one, file=Path("run.json")) for one in self.refs))
+        return Discovered(refs=tuple(from_document(PluginRef, one, file=Path("run.json")) for one in self.refs))
 
     def write(self, path: Path) -> None:
         """Write the record."""
@@ -91,7 +91,7 @@ class RunRecord:
         :raises FileNotFoundError: When there is none.
         :raises CorruptDocument: When the file is not a record.
         """
-        record = construct(cls, read_document(path), file=path)
+        record = from_document(cls, read_document(path), file=path)
         if not isinstance(record.job, dict) or "trainer" not in record.job:
             raise CorruptDocument("the record holds no job", file=str(path))
         return record

@@ -8,7 +8,7 @@ from typing import Any, Final
 import attrs
 
 from hostcore.events.bounds import bounded_record
-from hostcore.runs.documents import construct, read_document, write_document
+from hostcore.runs.documents import from_document, read_document, write_document
 from hostcore_builtin_plugins.control_characters import visible
 from hostcore_hookspecs.errors import RunError
 
@@ -141,7 +141,7 @@ class RunResult:
         :raises CorruptDocument: When the file is not a result.
         """
         try:
-            return construct(cls, bounded_record(read_document(path, cut_texts=True)), file=path)
+            return from_document(cls, bounded_record(read_document(path, cut_texts=True)), file=path)
         except FileNotFoundError:
             return None
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from hostcore.errors import Errors
-from hostcore.runs.documents import CorruptDocument, construct
+from hostcore.runs.documents import CorruptDocument, from_document
 from hostcore.runs.record import RunRecord
 from hostcore_hookspecs.errors import HostcoreError
 
@@ -69,7 +69,7 @@ class Used:
         :raises CorruptDocument: When it is none.
         """
         try:
-            used = construct(cls, {**found, "plugins": tuple(map(_plugin, found.get("plugins", ())))}, file=file)
+            used = from_document(cls, {**found, "plugins": tuple(map(_plugin, found.get("plugins", ())))}, file=file)
         except (AttributeError, TypeError) as error:
             raise CorruptDocument(f"what an attempt used is {found!r:.100}", file=str(file)) from error
         if not 0 < used.attempt < _MOST_ATTEMPTS or len(used.data or "") > _LONGEST:

@@ -23,7 +23,7 @@ from hostcore.supervisor.writable import RunUnwritable
 
 if TYPE_CHECKING:
     from hostcore.job.spec import JobSpec
-    from hostcore.plugins.launching import Launcher
+    from hostcore.plugins.launching import JobLauncher
 
 REASON: Final = "cancelled by the user"
 _REQUESTED_BY: Final = "user"
@@ -143,7 +143,7 @@ def _cancel_far(
     return _ended(ended, summary, requested=requested)
 
 
-def _launcher_of(directory: RunDirectory) -> "tuple[JobSpec, Launcher]":
+def _launcher_of(directory: RunDirectory) -> "tuple[JobSpec, JobLauncher]":
     from hostcore.plugins.installed import discover
     from hostcore.plugins.launching import launcher_of
 

@@ -20,7 +20,7 @@ import attrs
 from hostcore.events.writer import now_ms
 from hostcore.job.names import engine_name, is_builtin
 from hostcore.job.spec import JobSpec
-from hostcore.plugins.launching import Launcher, launcher_of
+from hostcore.plugins.launching import JobLauncher, launcher_of
 from hostcore.runs.attempts import next_attempt, remove_orphaned
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.documents import read_document, write_document
@@ -63,7 +63,7 @@ def submit(
     tell: Callable[[str], None],
     name: str | None = None,
     launch_id: str | None = None,
-    launcher: Launcher | None = None,
+    launcher: JobLauncher | None = None,
     recorded: Mapping[str, Any] | None = None,
 ) -> Submission | RunResult:
     """Record a run, and have its launcher start a supervisor for it.
@@ -124,7 +124,7 @@ def submit(
 
 
 def _launched(
-    launcher: Launcher, context: LaunchContext, tell: Callable[[str], None], *, again: Sequence[float]
+    launcher: JobLauncher, context: LaunchContext, tell: Callable[[str], None], *, again: Sequence[float]
 ) -> LaunchHandle:
     """Launch, with retries. A launcher finds the launch of an earlier try under the same id.
 

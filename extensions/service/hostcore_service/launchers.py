@@ -11,7 +11,7 @@ from hostcore.errors import Errors
 from hostcore.job.names import canonical_plugin, without_builtin
 from hostcore.job.sections import ComponentUse
 from hostcore.plugins.installed import Discovered
-from hostcore.plugins.launching import Launcher, launcher_of
+from hostcore.plugins.launching import JobLauncher, launcher_of
 from hostcore.plugins.published import how_to_install
 from hostcore.supervisor.operator_file import OperatorFile
 from hostcore_service.guard.refusal import NotAllowed
@@ -40,7 +40,7 @@ def launcher_use(asked: Any, operator: OperatorFile) -> dict[str, Any]:
     return {"use": canonical_plugin(name), **settings[plain(name)]}
 
 
-def operators_launcher(name: str | None, operator: OperatorFile, discovered: Discovered) -> Launcher:
+def operators_launcher(name: str | None, operator: OperatorFile, discovered: Discovered) -> JobLauncher:
     """One of the operator's launchers, loaded: what is relative in its settings starts at the operator's file.
 
     :param name: None for the default.

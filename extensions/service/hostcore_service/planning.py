@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from hostcore.plugins.installed import Discovered
-from hostcore.plugins.launching import Launcher
+from hostcore.plugins.launching import JobLauncher
 from hostcore.runs.directory import RunDirectory
 from hostcore.supervisor.opening import RunConflict
 from hostcore.supervisor.plan import RunPlan, make_plan
@@ -51,7 +51,7 @@ def _require_no_links(run_dir: Path) -> None:
         )
 
 
-def launcher_for(job: StoredJob, settings: Settings, discovered: Discovered) -> Launcher:
+def launcher_for(job: StoredJob, settings: Settings, discovered: Discovered) -> JobLauncher:
     """The launcher of a stored job, as the operator's file sets it up now.
 
     :raises HostcoreError: When it is not the operator's or not installed any more, or its settings are wrong.

@@ -15,7 +15,7 @@ from sqlalchemy.exc import OperationalError, SQLAlchemyError
 
 from hostcore.events.writer import now_ms
 from hostcore.runs.directory import RunDirectory
-from hostcore.runs.documents import CorruptDocument, UnreadableDocument, construct
+from hostcore.runs.documents import CorruptDocument, UnreadableDocument, from_document
 from hostcore.runs.launch import Launch
 from hostcore.runs.record import RunRecord
 from hostcore.runs.result import RunResult
@@ -93,7 +93,7 @@ def _job_of(directory: RunDirectory, admission: Admission) -> StoredJob | None:
     launch = Launch.read(directory.launch)
     if launch is None or launch.recorded is None:
         return None
-    recorded = construct(RecordedJob, launch.recorded, file=directory.launch)
+    recorded = from_document(RecordedJob, launch.recorded, file=directory.launch)
     document = recorded.job
     if not isinstance(document, Mapping) or document.get("run_id") != directory.run_id:
         raise CorruptDocument("what was recorded of the job is of another run", file=str(directory.launch))

@@ -15,7 +15,7 @@ from hostcore.job.data import with_sections
 from hostcore.plugins.resolve import in_room
 from hostcore.runs.contract import WorkerContract
 from hostcore.runs.directory import RunDirectory
-from hostcore.runs.documents import construct, write_text
+from hostcore.runs.documents import from_document, write_text
 from hostcore.runs.record import RunRecord
 from hostcore.runs.result import EXIT_CODES, RunResult
 from hostcore.runs.retrained import with_conditions
@@ -85,7 +85,7 @@ def _used(
     """What all attempts used; of this one, once its workers have said so."""
     earlier: list[Used] = []
     if before and attempt > 1:
-        record = construct(RunRecord, before, file=directory.record)
+        record = from_document(RunRecord, before, file=directory.record)
         # Without entries an earlier hostcore wrote it: its plugins are those of the attempt before.
         earlier = recorded_use(record, directory.record) or used_by(record, attempt=attempt - 1, file=directory.record)
     if summary is None:

@@ -28,7 +28,7 @@ from hostcore.plugins.errors import of_content
 from hostcore.plugins.extensions import load_extension
 from hostcore.plugins.installed import discover
 from hostcore.runs.control import read_cancel
-from hostcore.runs.documents import construct
+from hostcore.runs.documents import from_document
 from hostcore.runs.findings import OTHER_CODE, OTHER_PLUGINS
 from hostcore.runs.record import RunRecord
 from hostcore.runs.result import INEXACT_RESUME, UNREPAIRABLE, Left, RunResult
@@ -324,7 +324,7 @@ class _Supervision:
         """
         spec, before = with_brought(self._plan.spec, by_rank), self._opening.record_before
         if before is not None:
-            require_same_data(spec, construct(RunRecord, before, file=self._directory.record), self._directory)
+            require_same_data(spec, from_document(RunRecord, before, file=self._directory.record), self._directory)
         return spec
 
     def _end(self) -> RunResult:

@@ -26,7 +26,7 @@ import attrs
 
 from hostcore.checkpoints.durable import fsync_folder
 from hostcore.runs.directory import cache_dir
-from hostcore.runs.documents import CorruptDocument, UnreadableDocument, construct, read_document, write_document
+from hostcore.runs.documents import CorruptDocument, UnreadableDocument, from_document, read_document, write_document
 
 _POLL_SECONDS: Final = 0.2
 _KEY_LENGTH: Final = 24
@@ -175,8 +175,8 @@ def _whole(folder: Path) -> tuple[Cached, Path] | None:
     try:
         found: dict[str, Any] = read_document(folder / "source.json")
         path = folder / "source.json"
-        files = [construct(CachedFile, one, file=path) for one in found.get("files", ())]
-        cached = construct(Cached, {**found, "files": files}, file=path)
+        files = [from_document(CachedFile, one, file=path) for one in found.get("files", ())]
+        cached = from_document(Cached, {**found, "files": files}, file=path)
     except (FileNotFoundError, CorruptDocument, UnreadableDocument):
         return None
     content = folder / "content"

@@ -11,7 +11,7 @@ from hostcore.checkpoints.names import step_of_folder, step_of_record
 from hostcore.job.names import is_builtin
 from hostcore.job.paths import is_uri
 from hostcore.job.spec import JobSpec
-from hostcore.runs.documents import CorruptDocument, construct
+from hostcore.runs.documents import CorruptDocument, from_document
 from hostcore.runs.record import SCHEMA, RunRecord
 from hostcore.secrets.reference import resolve_secrets, without_marks
 from hostcore.supervisor.delivery.subscription import prefix_of
@@ -130,7 +130,7 @@ def record_of(content: bytes, uri: str) -> RunRecord:
         found = orjson.loads(content)
         if not isinstance(found, dict) or found.get("schema") != SCHEMA:
             raise ValueError("it is not a run's record")
-        record = construct(RunRecord, found, file=Path(uri))
+        record = from_document(RunRecord, found, file=Path(uri))
         if not isinstance(record.job, dict) or "trainer" not in record.job:
             raise ValueError("it holds no job")
     except (ValueError, CorruptDocument) as error:

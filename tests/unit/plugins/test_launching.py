@@ -8,7 +8,7 @@ import pytest
 from hostcore.job.sections import ComponentUse
 from hostcore.plugins.errors import PluginError
 from hostcore.plugins.installed import discover
-from hostcore.plugins.launching import Launcher, launcher_of
+from hostcore.plugins.launching import JobLauncher, launcher_of
 from hostcore_hookspecs import Job, LaunchContext, LaunchHandle, TransientError
 
 SOURCE = """
@@ -24,7 +24,7 @@ SOURCE = """
 
 
 @pytest.fixture
-def launcher(site_here: Any) -> Launcher:
+def launcher(site_here: Any) -> JobLauncher:
     """The launcher ``cloud``."""
     site_here.install(
         "clouds", modules={"clouds.py": SOURCE}, entry_points={"hostcore.launchers": {"cloud": "clouds:Cloud"}}
@@ -37,17 +37,17 @@ def context() -> LaunchContext:
     return LaunchContext(job=Job(), job_path="/job.json", run_dir="/run", command=[], env={}, log=lambda _: None)
 
 
-def test_what_it_returns_is_the_answer(launcher: Launcher, context: LaunchContext) -> None:
+def test_what_it_returns_is_the_answer(launcher: JobLauncher, context: LaunchContext) -> None:
     assert launcher.plan(context).summary == "a pod"
 
 
-def test_an_error_of_the_contract_names_the_launcher(launcher: Launcher, context: LaunchContext) -> None:
+def test_an_error_of_the_contract_names_the_launcher(launcher: JobLauncher, context: LaunchContext) -> None:
     with pytest.raises(TransientError, match="the cloud is busy") as caught:
         launcher.launch(context)
     assert caught.value.plugin == "cloud (clouds 1.0)"
 
 
-def test_any_other_exception_is_shown_with_its_own_traceback(launcher: Launcher) -> None:
+def test_any_other_exception_is_shown_with_its_own_traceback(launcher: JobLauncher) -> None:
     with pytest.raises(PluginError, match="KeyError: 'status'") as caught:
         launcher.poll(LaunchHandle(launcher="cloud", id="1"))
     assert (caught.value.code, caught.value.pointer) == ("plugin.launcher", "/launcher")

@@ -10,7 +10,7 @@ import attrs
 import orjson
 
 from hostcore.events.codec import CorruptLog, decode_event, unknown_text
-from hostcore.events.kinds import KINDS, MEASURED, Kind
+from hostcore.events.kinds import EVENT_KINDS, MEASURED, EventKind
 from hostcore.events.reader import LONGEST_RECORD, GrowingLog
 from hostcore_builtin_plugins.messages import text_of
 from hostcore_inspect.report.curve import Curve
@@ -21,12 +21,12 @@ _MOST_CURVES: Final = 2_000
 _FIRST: Final = 50
 _NEWEST: Final = 200
 #: Filters of the event table, by the kinds of events; routine progress is counted, not listed.
-_TOLD: Final[Mapping[Kind | None, str]] = {
-    Kind.WARNING: "warnings",
-    Kind.BEGIN: "life",
-    Kind.STOP: "life",
-    Kind.END: "life",
-    Kind.FILE: "files",
+_TOLD: Final[Mapping[EventKind | None, str]] = {
+    EventKind.WARNING: "warnings",
+    EventKind.BEGIN: "life",
+    EventKind.STOP: "life",
+    EventKind.END: "life",
+    EventKind.FILE: "files",
 }
 #: What the host measures itself, and what the plot of it is called.
 PACE: Final[Mapping[str, str]] = {
@@ -162,7 +162,7 @@ class Recording:
             self.unreadable += 1
             return
         self.counts[name] = self.counts.get(name, 0) + 1
-        if (kind := KINDS.get(name)) is not Kind.PROGRESS:
+        if (kind := EVENT_KINDS.get(name)) is not EventKind.PROGRESS:
             self.told[_TOLD.get(kind, "other")].add(line)
 
     def _measure(self, found: Mapping[str, Any]) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Final
 import click
 
 from hostcore.cli.job_options import JobOptions
-from hostcore.cli.plan_lines import PRINTED, named
+from hostcore.cli.plan_lines import PRINTED, plugin_with_origin
 from hostcore.cli.planning import job_with_options
 from hostcore.cli.run_client import CheckedJob, InstalledPlugins, RunClient, RunList, RunRequest, StartedRun
 from hostcore.cli.stopping import stoppable_at_once
@@ -166,7 +166,7 @@ def _report(plugin: Mapping[str, Any]) -> ShippedReport | None:
 def _plugins_of(found: Sequence[Mapping[str, Any]]) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
     """Return kind and name of the plugins: those that serve a run beside its workers, and the others."""
     known = [one for one in found if one["kind"] in KINDS]
-    named_ones = [(one["kind"] in SERVING, (KINDS[one["kind"]].label, named(one))) for one in known]
+    named_ones = [(one["kind"] in SERVING, (KINDS[one["kind"]].label, plugin_with_origin(one))) for one in known]
     return [line for serves, line in named_ones if serves], [line for serves, line in named_ones if not serves]
 
 

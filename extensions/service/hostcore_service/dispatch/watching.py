@@ -8,7 +8,7 @@ import attrs
 
 from hostcore.events.writer import now_ms
 from hostcore.plugins.installed import Discovered
-from hostcore.plugins.launching import Launcher
+from hostcore.plugins.launching import JobLauncher
 from hostcore.runs.attempts import proven_held
 from hostcore.runs.documents import CorruptDocument, UnreadableDocument
 from hostcore.runs.launch import Launch, launch_seconds
@@ -68,7 +68,7 @@ def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
-def _polled(launcher: Launcher, job: StoredJob, handle: LaunchHandle, settings: Settings) -> LaunchStatus:
+def _polled(launcher: JobLauncher, job: StoredJob, handle: LaunchHandle, settings: Settings) -> LaunchStatus:
     """Poll the launcher; for a handle of another machine, derive the status from the run directory.
 
     A process of a machine that is gone, or is another service's, has its lease on the file system that they share.
@@ -131,7 +131,9 @@ def _summary(job: StoredJob, settings: Settings, told: LaunchStatus) -> RunSumma
         return None
 
 
-def _cancel(job: StoredJob, handle: LaunchHandle, launcher: Launcher, settings: Settings, status: LaunchStatus) -> None:
+def _cancel(
+    job: StoredJob, handle: LaunchHandle, launcher: JobLauncher, settings: Settings, status: LaunchStatus
+) -> None:
     """Ask the run to end; cancel by the launcher if the run cannot be asked or its grace period is over."""
     grace = settings.operator.service.cancel_grace_seconds
     waited = (now_ms() - (job.cancel_ms or 0)) / 1000

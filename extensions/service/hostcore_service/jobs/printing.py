@@ -6,7 +6,7 @@ from typing import Final, Literal
 
 import orjson
 
-from hostcore.plugins.launching import Launcher
+from hostcore.plugins.launching import JobLauncher
 from hostcore.runs.attempts import newest_attempt
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.output import RankOutput, require_attempt, require_rank
@@ -162,7 +162,7 @@ class EngineOutput:
 
     def __init__(self, service: Service, cursor: str) -> None:
         self._service = service
-        self._launcher: Launcher | None = None
+        self._launcher: JobLauncher | None = None
         #: Which launch of the job, and how far its output was read.
         self._launches, self._since = _engine_place(cursor) if cursor else (0, "")
 
@@ -191,7 +191,7 @@ class EngineOutput:
         after = base64.urlsafe_b64encode(chunk.next.encode()).decode().rstrip("=")
         return PollResult(pieces=[_piece(chunk.text, f"l.{self._launches}.{after}")], more=True)
 
-    def _asked(self, job: StoredJob) -> Launcher:
+    def _asked(self, job: StoredJob) -> JobLauncher:
         if self._launcher is None:
             self._launcher = launcher_for(job, self._service.settings, self._service.discovered)
         return self._launcher
