@@ -35,7 +35,7 @@ class DeliveryUse(ComponentUse):
 
 @attrs.frozen(kw_only=True)
 class InputSpec:
-    """Something that the trainer gets as a local path: ``"reference"``, or an object that says more."""
+    """Something that the trainer gets as a local path: ``"reference"``, or an object with more keys."""
 
     ref: Text | None = attrs.field(
         default=None,

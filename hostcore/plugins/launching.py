@@ -77,7 +77,7 @@ class JobLauncher:
 def launcher_of(use: ComponentUse, discovered: Discovered, *, job_dir: Path) -> JobLauncher:
     """Load a launcher by its name and its settings.
 
-    ``import_paths`` of a job has no say: over HTTP, where it is not true, the launchers are the operator's.
+    ``import_paths`` of a job does not count: over HTTP, where it is false, the launchers are those of the operator.
 
     :param job_dir: Where relative paths in its settings start.
     :raises HostcoreError: When it is not installed, or cannot be loaded.

@@ -57,7 +57,7 @@ NAMES_OF_PLUGINS = frozenset({"Settings", "Hyperparams"})
 #: Names of schemas in the OpenAPI document, which clients know; elsewhere they have a class of another purpose.
 SCHEMAS = frozenset({"CancelRequest", "Job", "Plan", "PluginUse", "Sweep", "Trial"})
 #: Names that have a second meaning yet, in a room that is not done.
-SHARED = frozenset({"Cursor", "Entry", "Kind", "Outage"})
+SHARED = frozenset({"Cursor", "Entry", "Outage"})
 QUESTION = re.compile(r"(What|Whether|How|Where|Who|Whose|Why|When)\b")
 #: Code reports, records and returns; names of parameters are not looked at.
 SPEECH = re.compile(r"(?<!:param )\b(tells?|told|says?|said|hears?|heard)\b", re.IGNORECASE)
@@ -65,8 +65,6 @@ SPEECH = re.compile(r"(?<!:param )\b(tells?|told|says?|said|hears?|heard)\b", re
 SPEAKING = frozenset(
     {
         "hostcore/cli",
-        "hostcore/job",
-        "hostcore/plugins",
     }
 )
 
