@@ -155,7 +155,7 @@ def _started_by(pid: int, *, recursive: bool) -> list[int]:
     with suppress(psutil.NoSuchProcess):
         for one in psutil.Process(pid).children(recursive):
             with suppress(psutil.NoSuchProcess):
-                if one.status() != psutil.STATUS_ZOMBIE:
+                if _status(one) != psutil.STATUS_ZOMBIE:
                     found.append(one.pid)
     return found
 
@@ -165,6 +165,16 @@ def _look_without_proc(pid: int) -> ListedProcess | None:
 
     try:
         process = psutil.Process(pid)
-        return ListedProcess(started=str(process.create_time()), is_zombie=process.status() == psutil.STATUS_ZOMBIE)
+        return ListedProcess(started=str(process.create_time()), is_zombie=_status(process) == psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return None
+
+
+def _status(process: Any) -> str:
+    """Return the status; empty for another user's process, where the system keeps it secret."""
+    import psutil
+
+    try:
+        return str(process.status())
+    except psutil.AccessDenied:
+        return ""

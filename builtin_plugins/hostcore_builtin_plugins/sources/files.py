@@ -7,7 +7,7 @@ import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import attrs
 import pyarrow as pa
@@ -20,6 +20,8 @@ from hostcore_hookspecs import InvalidData
 
 #: Parts that lie closer together are fetched as one: what lies between them costs less than another request.
 _GAP_BYTES = 64 << 10
+#: The time that a store has to list a folder: a bucket may need hundreds of requests for it.
+_LISTING_SECONDS: Final = 900.0
 
 
 def joined_ranges(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -88,11 +90,13 @@ class AnsweringFile(_SeekableFile):
     """A file of a store whose reads end: a store that stalls is an error.
 
     :param file: As its file system opened it.
+    :param ahead: The number of bytes that it fetches beyond those of a read.
     """
 
-    def __init__(self, file: Any, place: Location) -> None:
+    def __init__(self, file: Any, place: Location, ahead: int) -> None:
         self._file = file
         self._place = place
+        self._ahead = ahead
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         """See :class:`io.IOBase`."""
@@ -109,7 +113,7 @@ class AnsweringFile(_SeekableFile):
         """
         length = size if size >= 0 else getattr(self._file, "size", None) or 0
         with data_errors(self._place.uri):
-            return bytes(self._place.answer(lambda: self._file.read(size), size=length))
+            return bytes(self._place.answer(lambda: self._file.read(size), size=length + self._ahead))
 
     def close(self) -> None:
         """See :class:`io.IOBase`."""
@@ -149,10 +153,12 @@ class DataFile:
             if self.place is None:
                 return pa.memory_map(self.path) if memory_map else pa.OSFile(self.path)
             filesystem = self.place.filesystem
-            # A caching file system decides for itself what the one behind it fetches.
-            as_asked = {} if read_ahead or isinstance(filesystem, CachingFileSystem) else {"cache_type": "none"}
+            if isinstance(filesystem, CachingFileSystem):  # it may fetch the whole file now, which takes what it takes
+                return pa.PythonFile(filesystem.open(self.path, "rb"), mode="r")
+            as_asked = {} if read_ahead else {"cache_type": "none"}
             opened = self.place.answer(lambda: filesystem.open(self.path, "rb", **as_asked))
-            return pa.PythonFile(AnsweringFile(opened, self.place), mode="r")
+            ahead = getattr(opened, "blocksize", None) or 0 if read_ahead else 0
+            return pa.PythonFile(AnsweringFile(opened, self.place, ahead), mode="r")
 
     def open_excerpt(self, ranges: Sequence[tuple[int, int]]) -> pa.NativeFile:
         """Fetch parts of a remote file at once. Nothing else can be read from what is returned.
@@ -186,7 +192,9 @@ class DataFile:
             if self.place is None:
                 changed = _local_version(Path(self.path).stat()) != self.version
             else:
-                found = _remote_marks(self.place.ask(lambda fs: fs.info(self.path)))
+                filesystem = self.place.filesystem
+                filesystem.invalidate_cache(self.path)  # of listings, which would answer with what they said then
+                found = _remote_marks(self.place.answer(lambda: filesystem.info(self.path)))
                 # A listing may say less than what is asked about one file.
                 changed = any(found[mark] != self.marks[mark] for mark in found.keys() & self.marks.keys())
         if changed:
@@ -286,6 +294,7 @@ class RemoteFileTree:
 
     def __init__(self, place: Location) -> None:
         self._place = place
+        self._listed = attrs.evolve(place, answer_seconds=_LISTING_SECONDS)
         #: By path, as listings have them, so that a listed file costs no request of its own.
         self._infos: dict[str, Mapping[str, Any]] = {}
 
@@ -316,13 +325,13 @@ class RemoteFileTree:
 
     def walk(self, folder: str) -> Iterator[str]:
         """See :class:`FileTree`."""
-        found = self._place.ask(lambda fs: fs.find(folder, detail=True))
+        found = self._listed.answer(lambda: self._place.filesystem.find(folder, detail=True))
         self._infos.update(found)
         yield from found
 
     def glob(self, pattern: str) -> Sequence[str]:
         """See :class:`FileTree`."""
-        found = self._place.ask(lambda fs: fs.glob(pattern, detail=True))
+        found = self._listed.answer(lambda: self._place.filesystem.glob(pattern, detail=True))
         self._infos.update(found)
         return list(found)
 
@@ -336,7 +345,7 @@ class RemoteFileTree:
 
     def _info(self, path: str) -> Mapping[str, Any]:
         if path not in self._infos:
-            self._infos[path] = self._at(path).ask(lambda fs: fs.info(path))
+            self._infos[path] = self._at(path).answer(lambda: self._place.filesystem.info(path))
         return self._infos[path]
 
     def _at(self, path: str) -> Location:

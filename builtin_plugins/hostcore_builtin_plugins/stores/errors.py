@@ -5,6 +5,7 @@ HTTP status somewhere in the chain of causes; what they do not, is known here by
 """
 
 import errno
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
@@ -81,6 +82,8 @@ _WITHOUT_CREDENTIALS: Final = frozenset(
         "CredentialUnavailableError",  # azure.identity
     }
 )
+#: Of wrapped exceptions, their text alone is left. A URL may have the word as well.
+_NO_CREDENTIALS: Final = re.compile(r"(unable to locate|could not (find|determine|load)|no|missing) credentials", re.I)
 _NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _PERMANENT_ERRNOS: Final = frozenset(
     {
@@ -96,7 +99,10 @@ _PERMANENT_ERRNOS: Final = frozenset(
 )
 #: Libraries that speak to a server: everything that they raise, but bugs, is the network's.
 _CLIENTS: Final = frozenset(
-    {"aiohttp", "azure", "botocore", "aiobotocore", "gcsfs", "google", "paramiko", "requests", "urllib3"}
+    {
+        *("aiohttp", "azure", "botocore", "aiobotocore", "ftplib", "gcsfs", "google", "httpx", "httpx2"),
+        *("paramiko", "requests", "smbprotocol", "urllib3"),
+    }
 )
 #: Where clients keep the HTTP status.
 _STATUS_ATTRIBUTES: Final = ("status_code", "status", "code")
@@ -149,11 +155,12 @@ def _of_this_machine(error: Exception, uri: str, where: dict[str, Any]) -> Store
 def _of_the_way(error: Exception, uri: str, where: dict[str, Any], status: int | None) -> StoreError | None:
     """Return the error for a server, or for the network before it."""
     text = _text(error)
-    if _lacks_credentials(error) or is_denied(error) or status == 401:
+    is_silent = isinstance(error, TimeoutError | ConnectionError | EOFError)
+    if is_denied(error) or status == 401 or (not is_silent and _lacks_credentials(error)):
         return AccessDenied(f"{uri}: permission denied: {text}", hint=_CREDENTIALS, **where)
     if isinstance(error, ValueError | ImportError | TypeError):
         return Unreachable(f"{uri} cannot be used: {text}", hint=_CHECK_OPTIONS, **where)
-    is_silent, is_refused = isinstance(error, TimeoutError | ConnectionError), status in range(400, 500)
+    is_refused = status in range(400, 500)
     is_remote = is_silent or is_refused or is_of_a_client(error)
     if not is_remote and not isinstance(error, OSError):
         return None
@@ -177,13 +184,13 @@ def store_errors(uri: str, *, pointer: str | None = None) -> Iterator[None]:
         found = meaning(error, uri, pointer)
         if found is None:
             message = f"{uri} cannot be reached: {_text(error)}"
-            found = Unreachable(message, pointer=pointer, file=uri, hint=_CHECK_STORE)
+            found = Unreachable(message, pointer=pointer, file=uri, hint=_CHECK_STORE, is_transient=True)
         raise found from error
 
 
 @contextmanager
 def upload_errors(uri: str) -> Iterator[None]:
-    """Turn exceptions of a store's client into the errors of the uploaders' contract; a bug stays as it is."""
+    """Turn exceptions of a store's client into the errors of the uploaders' contract; an unknown one stays as it is."""
     try:
         yield
     except Exception as error:
@@ -211,7 +218,8 @@ def data_errors(uri: str, pointer: str | None = None) -> Iterator[None]:
             raise  # such as a value that the reader of a format refuses
         found = meaning(error, str(getattr(error, "filename", None) or uri), pointer)
         assert found is not None
-        hint = _CHECK_PATH if isinstance(found, LocalPathError) else found.hint
+        is_local = isinstance(error, OSError) and "://" not in str(found.file)
+        hint = _CHECK_PATH if is_local and not isinstance(found, ObjectMissing) else found.hint
         raise InvalidData(found.message, pointer=pointer, file=found.file, hint=hint) from error
 
 
@@ -252,9 +260,10 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _lacks_credentials(error: Exception) -> bool:
-    return "credential" in str(error).lower() or any(
-        type(one).__name__ in _WITHOUT_CREDENTIALS for one in _chain(error)
-    )
+    names = {type(one).__name__ for one in _chain(error)}
+    # A role or a program that gives credentials may fail for a moment; the text would count as none at all.
+    has_text = _NO_CREDENTIALS.search(str(error)) is not None and "CredentialRetrievalError" not in names
+    return has_text or not _WITHOUT_CREDENTIALS.isdisjoint(names)
 
 
 def _unanswered(cause: BaseException | None) -> Exception | None:

@@ -5,7 +5,7 @@ import importlib.util
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from hostcore_builtin_plugins.stores.errors import StoreError, meaning
+from hostcore_builtin_plugins.stores.errors import StoreError, is_of_a_client, meaning
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
@@ -74,7 +74,8 @@ def _no_filesystem(error: Exception, uri: str, pointer: str | None) -> StoreErro
         near = " or ".join(f"{one}://" for one in difflib.get_close_matches(scheme, known, n=2) or _USUAL)
         hint = f"did you mean {near}? A path of this machine has no scheme"
         return StoreError(f"{scheme}:// URIs are unknown here", code="store.scheme", hint=hint, **where)
-    found = meaning(error, uri, pointer) if isinstance(error, OSError) else None  # some connect at once
+    connects = isinstance(error, OSError | EOFError) or is_of_a_client(error)  # at once, as some do
+    found = meaning(error, uri, pointer) if connects else None
     if isinstance(found, StoreError):
         return found
     message = f"the file system of {uri} cannot be made: {type(error).__name__}: {error}"

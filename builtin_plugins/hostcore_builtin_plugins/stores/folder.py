@@ -11,7 +11,7 @@ import attrs
 from fsspec.asyn import AsyncFileSystem
 
 from hostcore_builtin_plugins.stores.copying import PIECE_BYTES, Content, ObjectStore
-from hostcore_builtin_plugins.stores.errors import StoreError, is_denied
+from hostcore_builtin_plugins.stores.errors import StoreError, Unreachable, is_denied
 from hostcore_builtin_plugins.stores.filesystems import is_thread_safe
 from hostcore_builtin_plugins.stores.location import ANSWER_SECONDS, Location
 from hostcore_builtin_plugins.stores.put import put_by_rename, put_on_disk, remove_left_files, way_to_put
@@ -55,6 +55,14 @@ class StoreFolder(ObjectStore):
         root: Location = self._of_thread.root
         return root.below(path)
 
+    def _asked(self, question: Callable[[], T]) -> T:
+        """Ask, and connect anew after a failure: a late answer would be read as that of the next question."""
+        try:
+            return question()
+        except Unreachable:
+            vars(self._of_thread).pop("root", None)
+            raise
+
     def uri(self, path: str) -> str:
         """See :class:`ObjectStore`."""
         place = self._at(path)
@@ -66,7 +74,7 @@ class StoreFolder(ObjectStore):
         :raises IsADirectoryError: There is a folder of that name, where that excludes a file.
         """
         place = self._at(path)
-        info = place.info()
+        info = self._asked(place.info)
         if info is None or info["type"] == "file":
             return None if info is None else int(info["size"])
         if self._put in (put_on_disk, put_by_rename):
@@ -94,11 +102,11 @@ class StoreFolder(ObjectStore):
 
     def names(self, path: str) -> list[str]:
         """List the names right below a folder; none if it is not there, or may not be listed."""
-        return _if_allowed(self._at(path).names) or []
+        return _if_allowed(lambda: self._asked(self._at(path).names)) or []
 
     def read(self, path: str) -> bytes | None:
         """Return the content of a small object; None if it is not there, or may not be read."""
-        return _if_allowed(self._at(path).read)
+        return _if_allowed(lambda: self._asked(self._at(path).read))
 
     def remove_leftovers(self, path: str) -> None:
         """Remove the files that dead processes have left below a folder of the place."""

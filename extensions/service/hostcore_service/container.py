@@ -51,6 +51,8 @@ from hostcore.errors import Errors, all_errors
 from hostcore.job.formats import parse_json
 from hostcore.job.json_values import checked
 from hostcore.job.pointers import escaped
+from hostcore.plugins.installed import discover
+from hostcore.supervisor.engine_ranks import installed_engine_ranks
 from hostcore.supervisor.plan import RunPlan, make_plan
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_service.train.mapping import MappedJob, to_job
@@ -218,6 +220,7 @@ def torchrun(arguments: Sequence[str], environment: Mapping[str, str]) -> list[s
     """The command that starts this machine's ranks; None if they were started, or there is only this machine.
 
     :raises InvalidEnvironment: When the variables of the machines are not set.
+    :raises NoEngineRanks: When the image lacks ``hostcore-engines``.
     """
     nodes = _count(environment, "NUM_NODES", "PET_NNODES")
     if nodes <= 1 or "LOCAL_RANK" in environment:
@@ -230,6 +233,7 @@ def torchrun(arguments: Sequence[str], environment: Mapping[str, str]) -> list[s
             f"there are {nodes} machines, but {', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not set",
             hint="Kubeflow's operators set them; or start the ranks with torchrun; or NUM_NODES=1",
         )
+    installed_engine_ranks(discover())
     return [
         *(sys.executable, "-P", "-m", "torch.distributed.run", f"--nnodes={nodes}"),
         *(f"--nproc-per-node={max(1, _count(environment, 'GPUS_PER_NODE', 'PET_NPROC_PER_NODE'))}",),

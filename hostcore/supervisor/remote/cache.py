@@ -18,7 +18,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -138,12 +138,18 @@ def put_in_place(temporary: Path, target: Path, is_whole: Callable[[], bool]) ->
     except OSError as error:
         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
             raise
-        aside = temporary
         if not is_whole():
             aside = temporary.with_suffix(".old.tmp")
-            target.rename(aside)
-            temporary.rename(target)
-        shutil.rmtree(aside, ignore_errors=True)
+            with suppress(FileNotFoundError):  # another process has just moved it away
+                target.rename(aside)
+            try:
+                temporary.rename(target)
+            except OSError as second:
+                if second.errno not in (errno.ENOTEMPTY, errno.EEXIST):  # else that process was first
+                    raise
+            finally:
+                shutil.rmtree(aside, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
     fsync_folder(target.parent)
 
 

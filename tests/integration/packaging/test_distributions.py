@@ -23,6 +23,7 @@ from hostcore_hookspecs.kinds import (
     ENVIRONMENTS_GROUP,
     FUNCTIONS_GROUP,
     JOB_OPTIONS_GROUP,
+    RANKS_GROUP,
     RUN_CLIENTS_GROUP,
     RUNS_CODE_GROUP,
     SERVICE_SECTIONS_GROUP,
@@ -102,7 +103,7 @@ DISTRIBUTIONS = (
         for name, contract, needs in (
             ("chaos", "1", ["hostcore"]),
             ("conformance", "1", ["hostcore", "hostcore-chaos", "hostcore-toolkit"]),
-            ("engines", "1", ["hostcore-builtin-plugins"]),
+            ("engines", "1", ["hostcore"]),
             ("environments", "1", ["hostcore"]),
             ("inspect", "1", ["hostcore"]),
             ("lightning", "1", ["hostcore", "hostcore-toolkit"]),
@@ -220,7 +221,7 @@ def test_every_entry_point_names_a_module_in_its_wheel(built: Built) -> None:
     entries = {(group, name): value for group in parser.sections() for name, value in parser.items(group)}
     assert entries
     of_the_contract = {COMMANDS_GROUP, JOB_OPTIONS_GROUP, RUN_CLIENTS_GROUP, ENVIRONMENTS_GROUP}
-    of_the_contract |= {FUNCTIONS_GROUP, RUNS_CODE_GROUP, SERVICE_SECTIONS_GROUP}
+    of_the_contract |= {FUNCTIONS_GROUP, RANKS_GROUP, RUNS_CODE_GROUP, SERVICE_SECTIONS_GROUP}
     of_the_contract |= {kind.group for kind in KINDS.values()}
     assert {group for group, _ in entries} <= {"console_scripts", "pytest11", *of_the_contract}
     for entry, value in entries.items():

@@ -16,6 +16,8 @@ from hostcore.errors import Errors
 from hostcore.job.load import load_job
 from hostcore.supervisor.remote.inputs import fetch_inputs
 from hostcore_builtin_plugins.sources.data_files import find_files
+from hostcore_builtin_plugins.stores.errors import upload_errors
+from hostcore_builtin_plugins.stores.folder import StoreFolder
 from hostcore_builtin_plugins.uploaders.fsspec import FsspecUploader
 from hostcore_hookspecs import HostcoreError, InvalidData, TransientError, UploadContext
 
@@ -72,6 +74,10 @@ def unanswered(error: Exception) -> Exception:
     return found
 
 
+class CredentialRetrievalError(ConnectionError):
+    """As botocore has it: what gives the credentials of a role did not answer."""
+
+
 @attrs.frozen(kw_only=True)
 class Meaning:
     code: str
@@ -84,6 +90,7 @@ SCHEME = Meaning(code="store.scheme", message="URIs are unknown here", hint="did
 PACKAGE = Meaning(code="store.package", message="need a package that is not installed", hint="pip install dropbox")
 OPTIONS = Meaning(code="store.options", message="missing 1 required positional argument: 'fo'", hint="storage_options")
 SILENT = Meaning(code="store.unreachable", message="cannot be reached", hint="the store is up", may_pass=True)
+UNUSABLE = Meaning(code="store.unreachable", message="cannot be used", hint="the store is up", may_pass=True)
 DENIED = Meaning(code="store.denied", message="permission denied", hint="credentials")
 FULL = Meaning(code="store.no_space", message="the disk is full", hint="make room", may_pass=True)
 
@@ -98,6 +105,9 @@ FULL = Meaning(code="store.no_space", message="the disk is full", hint="make roo
         ("ftp://127.0.0.1:{port}/x", SILENT),
         (ConnectionError("no route"), SILENT),
         (TimeoutError(), SILENT),
+        (EOFError("the server hung up"), SILENT),
+        (CredentialRetrievalError("Error when retrieving credentials from container-role"), SILENT),
+        (OSError("https://a/my-credentials is busy"), UNUSABLE),
         (unanswered(ConnectionRefusedError("refused")), SILENT),
         (PermissionError("Access Denied"), DENIED),
         (OSError("Unable to locate credentials"), DENIED),
@@ -125,3 +135,10 @@ def test_a_store_means_the_same_at_each_door(
         assert (type(error), error.pointer) == (InvalidData, "/dataset/paths/0")
     else:
         assert isinstance(error, TransientError) is meaning.may_pass
+
+
+def test_an_upload_is_tried_again_after_an_exception_that_nobody_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TroubledStore, "answer", RuntimeError("protocol error"), raising=False)
+    uri = "trouble://folder/x"
+    with pytest.raises(TransientError, match="protocol error"), upload_errors(uri):
+        StoreFolder(uri, {}, 10.0).size("step-000010.json")
