@@ -73,7 +73,7 @@ class EventOptions:
         from hostcore.job.sections import DeliveryUse
 
         about = {"config_path": str(job.absolute())} if job else {}
-        about |= {"profile": profile} if profile else {}
+        about |= {"profile": profile} if job and profile else {}
         uses = []
         if self.event_log and not self.on_standard_output:
             shape = {"format": self.event_format, **about} if self.event_format != "hostcore" else {}

@@ -334,8 +334,13 @@ class ArtifactSource(Source[_FileItem]):
                 self._when_done(task.unit)
             self.changed.notify_all()
 
-    def described(self, call: Call[_FileItem], error: BaseException) -> str:
-        words = str(error) if isinstance(error, Hang) else _in_words(error)
+    def is_last(self, item: _FileItem) -> bool:
+        return len(item.task.left) + (item.task.seal is not None) == 1
+
+    def words(self, error: BaseException) -> str:
+        return _in_words(error)
+
+    def described(self, call: Call[_FileItem], error: BaseException, words: str) -> str:
         if call.method == "close":
             return f"{self.destination.label} {words if isinstance(error, Hang) else f'could not be closed: {words}'}"
         if call.item is None:
@@ -355,7 +360,7 @@ class ArtifactSource(Source[_FileItem]):
         message = f"{self.destination.label} works again; files to catch up with: {left}"
         return events.Warning(code="uploader.recovered", message=message)
 
-    def close_failure(self, problem: str) -> events.Payload:
+    def close_failure(self, problem: str, *, in_outage: bool) -> events.Payload:  # noqa: ARG002
         return events.Warning(code="uploader.close", message=problem)
 
     # -- in the threads of the subscriber ------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -112,6 +113,11 @@ class EventSource(Source[Item]):
 
     # -- for the subscriber --------------------------------------------------------------------------------------------
 
+    def prepare(self) -> None:
+        if not self._begun:
+            with suppress(OSError):  # else it is read once the reporter is open, as often as it takes
+                self._read_cursor()
+
     @property
     def is_empty(self) -> bool:
         waits = self._current is not None or self._lines or self._has_grown or not self._begun
@@ -170,11 +176,13 @@ class EventSource(Source[Item]):
     def retry_now(self) -> None:
         self._has_grown = True
 
-    def described(self, call: Call[Item], error: BaseException) -> str:
-        problem = _in_words(error)
+    def words(self, error: BaseException) -> str:
+        return _in_words(error)
+
+    def described(self, call: Call[Item], error: BaseException, words: str) -> str:
         if call.method != "close" or self.refused is None:
-            self.problem, self.error = problem, error
-        return problem
+            self.problem, self.error = words, error
+        return words
 
     def failure(self, name: str, problem: str) -> events.Payload:  # noqa: ARG002
         return events.ReporterFailed(reporter=self._reporter.label, message=problem)
@@ -185,8 +193,8 @@ class EventSource(Source[Item]):
         message = f"{self._reporter.label} works again after {seconds:.0f} s; events to catch up with: {missed}"
         return events.Warning(code="reporter.recovered", message=message)
 
-    def close_failure(self, problem: str) -> events.Payload:
-        return self.failure("", problem)
+    def close_failure(self, problem: str, *, in_outage: bool) -> events.Payload | None:
+        return None if in_outage or self.refused is not None else self.failure("", problem)
 
     def leave(self) -> None:
         self.save()
@@ -230,7 +238,8 @@ class EventSource(Source[Item]):
                 raise
             self.cursor = Cursor(seq=line.event.seq, offset=line.end)
             self.count += 1
-        self._lines.popleft()
+        if self._lines and self._lines[0] is line:
+            self._lines.popleft()
         if self.clock() - self._saved_at >= self._save_seconds:
             self.save()
 

@@ -49,16 +49,20 @@ class Outage:
     def block(self, call: Call[Any], error: BaseException, problem: str, *, report: bool = False) -> None:
         """Begin an outage, or go on with it: no other call can be made now.
 
-        :param report: Emit it also if an outage was reported before.
+        :param report: Emit it also in an outage that was reported, unless that has named the item.
         """
-        if self._fail(call, error) or not self.is_reported or report:
-            self._number += 1
+        begins = self._fail(call, error) or not self.is_reported
+        self._number += begins
+        if begins or (report and self._reported.get(call.name) != self._number):
             self._report(call, problem)
 
-    def note_success(self, call: Call[Any]) -> None:
-        """Note that a call has succeeded; an outage is over with that."""
+    def note_success(self, call: Call[Any], *, is_done: bool) -> None:
+        """Note that a call has succeeded; an outage is over with that.
+
+        :param is_done: True if nothing of the item's name is left.
+        """
         seconds, self._since = self.seconds, None
-        if call.item is None or call.item.failures:
+        if is_done or call.item is None or call.item.failures:
             self._reported.pop(call.name, None)  # the next failure is news
         if not self.breaker.succeeded() and not self.is_reported:
             return

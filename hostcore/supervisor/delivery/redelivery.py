@@ -264,7 +264,7 @@ class Replay:
                 subscriber.join(_POLL_SECONDS)
                 subscriber.poll()
                 progress(source.count)
-                if subscriber.outage_seconds > self._give_up_seconds:
+                if subscriber.is_left_hanging or subscriber.outage_seconds > self._give_up_seconds:
                     subscriber.abandon()
                     subscriber.join(1.0)
                     break

@@ -110,6 +110,9 @@ class Source(ABC, Generic[I]):
         #: The reason for which nothing can be delivered in this attempt; None if it can.
         self.refused: str | None = None
 
+    def prepare(self) -> None:
+        """Read what the first call depends on; called by each thread before its first call, without the lock."""
+
     @property
     @abstractmethod
     def is_empty(self) -> bool:
@@ -139,6 +142,10 @@ class Source(ABC, Generic[I]):
         :param result: What its call returned.
         """
 
+    def is_last(self, item: I) -> bool:  # noqa: ARG002
+        """Return True if an item is the last of its name."""
+        return True
+
     def wants(self, item: I) -> bool:  # noqa: ARG002
         """Return True if an item is still to be delivered."""
         return True
@@ -162,8 +169,15 @@ class Source(ABC, Generic[I]):
         """Have all items that wait tried again at once."""
 
     @abstractmethod
-    def described(self, call: Call[I], error: BaseException) -> str:
-        """Note why a call has failed, and return it in one line."""
+    def words(self, error: BaseException) -> str:
+        """Return what a plugin has raised in one line. Its own code may run for that, so the lock is not held."""
+
+    @abstractmethod
+    def described(self, call: Call[I], error: BaseException, words: str) -> str:
+        """Note why a call has failed, and return it in one line.
+
+        :param words: Of the error.
+        """
 
     @abstractmethod
     def failure(self, name: str, problem: str) -> events.Payload:
@@ -177,8 +191,8 @@ class Source(ABC, Generic[I]):
         """
 
     @abstractmethod
-    def close_failure(self, problem: str) -> events.Payload:
-        """Return the event of a ``close`` that has failed."""
+    def close_failure(self, problem: str, *, in_outage: bool) -> events.Payload | None:
+        """Return the event of a ``close`` that has failed; None if what was reported before says enough."""
 
     def leave(self) -> None:
         """Write what is to outlive the process; called by the last thread when it ends, without the lock."""

@@ -120,6 +120,12 @@ class Subscriber(Generic[S]):
             return not is_left or is_opening or self._outage.seconds > 0
 
     @property
+    def is_left_hanging(self) -> bool:
+        """True if ``close`` was reported as hanging, and has not returned."""
+        with self._changed:
+            return self._closed and any(call.method == "close" for call in self._calls)
+
+    @property
     def _hangs(self) -> bool:
         now = self._clock()
         return any(now - call.since > call.limit for call in self._calls)
@@ -135,6 +141,7 @@ class Subscriber(Generic[S]):
         lower_priority()
         try:
             if self._acquire():
+                self.source.prepare()
                 self._deliver_all()
         except BaseException as error:  # noqa: BLE001 - of hostcore's own: emitted, not printed by the thread
             with self._changed:
@@ -175,24 +182,28 @@ class Subscriber(Generic[S]):
 
     def _deliver_all(self) -> None:
         while (call := self._next()) is not None:
-            result: Any = None
+            result, words = None, ""
             error: BaseException | None = None
             try:
                 result = self._perform(call)
             except BaseException as raised:  # noqa: BLE001 - whatever a plugin raises, the run and the others go on
-                error = raised
-            self._settle(call, result, error)
+                error, words = raised, self.source.words(raised)
+            self._settle(call, result, error, words)
             if call.is_lost:
                 return  # another thread has its place
 
     def _perform(self, call: Call[Any]) -> Any:
         # The probe of an outage is a single call; before it, a few retries may keep it from being one.
         quick = ONCE if call.is_probe or call.method == "close" or self._abandoned else self._limits.quick
-        if call.item is not None:
-            return call_with_retries(call.item.call, limits=quick)
-        if call.method == "open":
-            return call_with_retries(self.subscription.open, self._context, limits=quick)
-        return call_with_retries(self.subscription.close, limits=quick)
+
+        def timed() -> Any:
+            if not call.is_reported:
+                call.since = self._clock()  # each try has the time that a call may take
+            if call.item is not None:
+                return call.item.call()
+            return self.subscription.open(self._context) if call.method == "open" else self.subscription.close()
+
+        return call_with_retries(timed, limits=quick)
 
     def _next(self) -> Call[Any] | None:
         """Return the next call to make; None when there will be none."""
@@ -245,33 +256,37 @@ class Subscriber(Generic[S]):
         self._calls.append(call)
         return call
 
-    def _settle(self, call: Call[Any], result: Any, error: BaseException | None) -> None:
-        """Take in the outcome of a call."""
+    def _settle(self, call: Call[Any], result: Any, error: BaseException | None, words: str) -> None:
+        """Take in the outcome of a call.
+
+        :param words: The source's, for the error.
+        """
         with self._changed:
             self._calls.remove(call)
             if call.method == "close":
                 self._closed = True
                 if error is not None and not call.is_reported:
-                    self._note_close(call, error)
+                    self._note_close(call, error, words)
             elif error is None:
                 self._note_success(call, result)
             elif not call.is_lost:
-                self._note_failure(call, error)
+                self._note_failure(call, error, words)
             self._changed.notify_all()
 
     def _note_success(self, call: Call[Any], result: Any) -> None:
-        self._outage.note_success(call)
         item = call.item
+        # Of a lost call, the item may have been delivered meanwhile, or another call of it be under way.
+        takes = item is not None and not (call.is_lost and (item.is_busy or not self.source.wants(item)))
+        is_last = takes and self.source.is_last(item)
+        self._outage.note_success(call, is_done=is_last)
         if item is None:
             self._opened = True
-            return
-        if call.is_lost and (item.is_busy or not self.source.wants(item)):
-            return  # it was delivered meanwhile, or another call of it is under way
-        item.failures, item.is_busy = 0, False
-        self._taken += 1
-        self.source.taken(item, result)
+        elif takes:
+            item.failures, item.is_busy = 0, False
+            self._taken += 1
+            self.source.taken(item, result)
 
-    def _note_failure(self, call: Call[Any], error: BaseException) -> None:
+    def _note_failure(self, call: Call[Any], error: BaseException, words: str) -> None:
         item = call.item
         if item is not None:
             item.is_busy = False
@@ -281,7 +296,7 @@ class Subscriber(Generic[S]):
             if item is not None:
                 self.source.put_back(item, until=0.0)
             return
-        problem = self.source.described(call, error)
+        problem = self.source.described(call, error, words)
         if not isinstance(error, FatalError):
             if item is None:
                 self._outage.block(call, error, problem)
@@ -292,10 +307,12 @@ class Subscriber(Generic[S]):
         else:
             self.source.give_up(item, problem)
 
-    def _note_close(self, call: Call[Any], error: BaseException) -> None:
-        problem = self.source.described(call, error)
-        if not self._outage.is_reported and self.source.refused is None:
-            self.source.emit(self.source.close_failure(problem))
+    def _note_close(self, call: Call[Any], error: BaseException, words: str) -> None:
+        payload = self.source.close_failure(
+            self.source.described(call, error, words), in_outage=self._outage.is_reported
+        )
+        if payload is not None:
+            self.source.emit(payload)
 
     def _note_hang(self, call: Call[Any]) -> None:
         """Emit a call that does not return. An item is delivered again by another thread, if there may be one."""
@@ -303,10 +320,10 @@ class Subscriber(Generic[S]):
         error = Hang(call)
         if call.method == "close":
             self._closed = True
-            self._note_close(call, error)
+            self._note_close(call, error, str(error))
             self._changed.notify_all()
             return
-        problem = self.source.described(call, error)
+        problem = self.source.described(call, error, str(error))
         if call.item is None or sum(one.is_lost for one in self._calls) >= self._limits.lost:
             # Where several are delivered at once, each that hangs without a thread in its place is news.
             self._outage.block(call, error, problem, report=call.item is not None and self._limits.lost > 0)

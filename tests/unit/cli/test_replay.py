@@ -2,11 +2,13 @@
 
 import json
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import attrs
 import orjson
 import pytest
 from click.testing import CliRunner
@@ -208,6 +210,17 @@ def test_a_reporter_that_cannot_flush_fails_the_command(replay: Callable[..., Sa
     said = replay("a", "--reporter", "quiet", "--set", "url=http://unflushable")
     assert said.code == 1
     assert "failed after 6 of 6 events of a: OSError: cannot flush" in said.err
+
+
+def test_a_reporter_that_hangs_in_its_close_fails_the_command(ended: RunDirectory) -> None:
+    chosen = redelivery.choose_reporter(ended, "loud")
+    opened = threading.Event()
+    chosen = attrs.evolve(chosen, subscription=attrs.evolve(chosen.subscription, close=opened.wait))
+    limits = EventLimits(hang_seconds=0.5)
+    replay = redelivery.Replay(ended, chosen, pending=False, show=print, limits=limits, give_up_seconds=3600.0)
+    replay.run(lambda _: None)
+    opened.set()
+    assert (replay.count, replay.problem) == (6, "has not returned from close for 0 s")
 
 
 def test_a_replay_that_fails_takes_no_cursor_back(

@@ -243,6 +243,18 @@ class TestAFailure:
         assert ear.calls == [("open", 0), ("report_event", 1), ("report_event", 2), ("close", 0)]
         assert [type(one) for one in desk.news] == [ReporterFailed, Warning]
 
+    def test_in_open_for_good_leaves_what_is_behind_the_cursor(self, desk: Desk) -> None:
+        desk.write(count=10)
+        desk.finish(desk.deliver(Ear()))
+
+        def do(method: str, what: Any) -> None:
+            raise FatalError("the token was revoked")
+
+        deliveries = desk.deliver(Ear(do=do))
+        desk.write(count=2)
+        desk.finish(deliveries)
+        assert "has not taken 2 events: FatalError: the token was revoked" in deliveries.left[0]
+
     def test_in_close_is_told_and_not_tried_again(self, desk: Desk) -> None:
         def do(method: str, what: Any) -> None:
             if method == "close":
@@ -323,6 +335,66 @@ class TestAHang:
         assert stuck.heard == list(range(1, 51))
         assert [one.code for one in events_of(desk.news, Warning)] == ["reporter.recovered"]
         assert deliveries.left == []
+
+    def test_is_no_reason_to_keep_the_next_outage_quiet(self, desk: Desk) -> None:
+        gate, clock = Gate(), Clock()
+        down = [OSError("down")]
+
+        def do(method: str, what: Any) -> None:
+            if method == "report_event" and what.seq == 1:
+                gate(method, what)
+            elif method == "report_event" and what.seq == 3 and down:
+                raise down.pop()
+
+        deliveries = desk.deliver(Ear(do=do), clock=clock)
+        desk.write(count=3)
+        assert gate.entered.wait(120)
+        clock.pass_hang_time()
+        desk.hear(deliveries)
+        gate.opened.set()
+        eventually(lambda: deliveries.hurry(last=True) or deliveries.is_finished())
+        desk.hear(deliveries)
+        told = [one.message for one in events_of(desk.news, ReporterFailed)]
+        assert told == ["has not returned from report_event for 30 s", "OSError: down"]
+        assert [one.code for one in events_of(desk.news, Warning)] == ["reporter.recovered"] * 2
+
+    def test_is_one_of_a_single_try(self, desk: Desk) -> None:
+        """Two tries that take 20 s each are no call that takes more than 30."""
+        clock = Clock()
+        errors = [OSError("after 20 s")]
+
+        def do(method: str, what: Any) -> None:
+            if method == "report_event":
+                clock.now += 20
+                for one in desk.started[0].subscribers:
+                    one.poll()
+                if errors:
+                    raise errors.pop()
+
+        ear = Ear(do=do)
+        deliveries = desk.deliver(ear, limits=attrs.evolve(IMPATIENT, quick=QuickRetries()), clock=clock)
+        desk.write()
+        desk.finish(deliveries)
+        assert (ear.heard, desk.news) == ([1], [])
+
+    def test_of_the_words_of_an_error_delays_nobody_else(self, desk: Desk) -> None:
+        gate = Gate()
+
+        class Silent(Exception):
+            def __str__(self) -> str:
+                gate("report_event", None)
+                return "at last"
+
+        ear = Ear()
+        deliveries = desk.deliver(Ear("stuck", do=raising(Silent())), ear)
+        desk.write(count=3)
+        assert gate.entered.wait(120)
+        eventually(lambda: ear.heard == [1, 2, 3])
+        assert desk.hear(deliveries) == []  # polls the one that is stuck as well
+        gate.opened.set()
+        desk.finish(deliveries)
+        (told,) = events_of(desk.news, ReporterFailed)
+        assert told.message.endswith("Silent: at last")
 
     def test_that_ends_in_an_error_is_the_same_outage(self, desk: Desk) -> None:
         gate, clock = Gate(), Clock()

@@ -55,6 +55,32 @@ def test_an_outage_is_told_once_and_everything_is_there_after_it(
     assert uploads.uploads.missing() == []
 
 
+def test_a_second_outage_is_told_of_a_step_that_was_written_again_in_the_first(
+    run: Run, mirror: Folder, driven: Callable[..., Driven]
+) -> None:
+    refused: list[str] = []
+    down = {"first", "third"}
+
+    def before(artifact: Artifact) -> None:
+        content = Path(artifact.path).read_text() if artifact.relative_path.endswith(".bin") else ""
+        if found := [one for one in down if one in content]:
+            refused.extend(found)
+            raise ConnectionResetError("connection reset by peer")
+
+    mirror.before = before
+    uploads = driven(mirror)
+    uploads.save(100, content="first")
+    until(lambda: refused.count("first") > 3)
+    for content in ("second", "third"):
+        run.remove(100)
+        uploads.save(100, content=content)
+        if content in down:
+            until(lambda: refused.count("third") > 3)
+            down.clear()
+        uploads.drain()
+    assert [one.path for one in uploads.of(events.UploadFailed)] == [CHECKPOINT] * 2
+
+
 def test_a_failure_that_a_retry_mends_is_not_told(run: Run, mirror: Folder, driven: Callable[..., Driven]) -> None:
     failed: set[str] = set()
 
