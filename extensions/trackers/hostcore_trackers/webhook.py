@@ -130,6 +130,7 @@ class WebhookReporter:
         headers = self._headers(event, body)
         with self._exchange.send("POST", url, headers=headers, body=lambda: body, also=_TAKEN_BEFORE) as answer:
             answer.read(_ANSWER_BYTES)  # an answer that breaks off counts as none
+            answer.close()  # the rest may have no end
 
     def close(self) -> None:
         """Close the connections."""
