@@ -192,7 +192,7 @@ class Source(ABC, Generic[I]):
 
     @abstractmethod
     def close_failure(self, problem: str, *, in_outage: bool) -> events.Payload | None:
-        """Return the event of a ``close`` that has failed; None if what was reported before says enough."""
+        """Return the event of a ``close`` that has failed; None if an earlier report suffices."""
 
     def leave(self) -> None:
         """Write what is to outlive the process; called by the last thread when it ends, without the lock."""
