@@ -49,11 +49,11 @@ class Outage:
     def block(self, call: Call[Any], error: BaseException, problem: str, *, report: bool = False) -> None:
         """Begin an outage, or go on with it: no other call can be made now.
 
-        :param report: Emit it also in an outage that was reported, unless that has named the item.
+        :param report: Emit it also in an outage that was reported.
         """
         begins = self._fail(call, error) or not self.is_reported
         self._number += begins
-        if begins or (report and self._reported.get(call.name) != self._number):
+        if begins or report:
             self._report(call, problem)
 
     def note_success(self, call: Call[Any], *, is_done: bool) -> None:

@@ -7,6 +7,7 @@ import sys
 import threading
 import tracemalloc
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -94,15 +95,28 @@ class _Host:
         self._stage.stopped.append(f"warning: {message}")
 
 
+#: The children of this process that are no test's: the server that forks processes for all tests may be one.
+_OTHERS: set[int] = set()
+
+
 def programs() -> list[psutil.Process]:
     """What runs here of the programs that a test has started, and of what they have started."""
-    return [one for one in psutil.Process().children(recursive=True) if one.status() != psutil.STATUS_ZOMBIE]
+    found = []
+    for one in psutil.Process().children():
+        with suppress(psutil.NoSuchProcess):
+            if one.pid not in _OTHERS:
+                found += [
+                    each for each in (one, *one.children(recursive=True)) if each.status() != psutil.STATUS_ZOMBIE
+                ]
+    return found
 
 
 @pytest.fixture(autouse=True)
 def _ended(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No thread of a program is left behind when it has ended."""
     monkeypatch.setattr(child, "_END_SECONDS", 2.0)
+    _OTHERS.clear()
+    _OTHERS.update(one.pid for one in psutil.Process().children())
     yield
     for one in programs():
         one.kill()
