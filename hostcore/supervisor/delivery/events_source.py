@@ -16,7 +16,7 @@ from hostcore.plugins.errors import one_line
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.result import Left
 from hostcore.supervisor.delivery.cursor import Cursor, CursorFile, LogView
-from hostcore.supervisor.delivery.source import Call, DeliveryLimits, Emit, Hang, Item, Source
+from hostcore.supervisor.delivery.source import Call, DeliveryLimits, Emit, Item, Source
 from hostcore.supervisor.delivery.subscriber import Subscriber
 from hostcore.supervisor.delivery.subscription import ReporterSubscription
 from hostcore_hookspecs import events
@@ -293,8 +293,6 @@ def undelivered(reporter: ReporterSubscription, count: int, why: str) -> Left:
 
 
 def _in_words(error: BaseException) -> str:
-    if isinstance(error, Hang):
-        return str(error)
     if not isinstance(error, HostcoreError):
         return one_line(error)
     text = one_line(error).removeprefix(f"{type(error).__module__}.")

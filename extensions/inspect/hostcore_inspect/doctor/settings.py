@@ -4,8 +4,11 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
+from hostcore.plugins.installed import discover
 from hostcore.supervisor.engine import Engine, InvalidRanks
+from hostcore.supervisor.engine_ranks import installed_engine_ranks
 from hostcore.supervisor.quick_checks import OWN, OWN_PREFIX, unknown_variables
+from hostcore_hookspecs.errors import HostcoreError
 from hostcore_inspect.doctor.finding import DoctorFinding
 
 #: Set by torchrun for its ranks, beside the variables of other engines.
@@ -74,6 +77,11 @@ def _mistakes(environment: Mapping[str, str]) -> list[tuple[str, str]]:
     if engine and _ELASTIC not in environment:
         message = f"RANK and WORLD_SIZE are set: a run here takes itself for rank {engine.rank} of {engine.world_size}"
         found.append((message, "unset RANK WORLD_SIZE, unless an engine has set them"))
+    if engine:
+        try:
+            installed_engine_ranks(discover())
+        except HostcoreError as error:
+            found.append((error.message, error.hint or ""))
     if environment.get("CUDA_LAUNCH_BLOCKING") == "1":
         found.append(("CUDA_LAUNCH_BLOCKING=1 makes every GPU slow", "unset CUDA_LAUNCH_BLOCKING"))
     threads = environment.get("OMP_NUM_THREADS")

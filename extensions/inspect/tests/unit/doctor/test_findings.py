@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import hostcore
-from hostcore.plugins.installed import discover
+from hostcore.plugins.installed import Discovered, discover
 from hostcore.probe import Answer
 from hostcore.supervisor import quick_checks
 from hostcore.supervisor.quick_checks import OWN, size
@@ -162,6 +162,13 @@ class TestSettings:
         assert (found.status, "rank 1 of 2" in found.finding) == ("warning", True)
         assert settings_finding({**rank, "TORCHELASTIC_RUN_ID": "none"}).status == "ok"
         assert settings_finding({**rank, "WORLD_SIZE": "many"}).status == "failed"
+
+    def test_of_a_rank_need_the_package_by_which_ranks_meet(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("hostcore_inspect.doctor.settings.discover", lambda: Discovered(refs=()))
+        variables = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+        found = settings_finding({**variables, "TORCHELASTIC_RUN_ID": "none"})
+        assert (found.status, "no installed package brings them together" in found.finding) == ("warning", True)
+        assert install_command("torchrun") in str(found.hint)
 
     def test_that_hostcore_reads_are_all_known(self) -> None:
         package = Path(hostcore.__file__).parent
