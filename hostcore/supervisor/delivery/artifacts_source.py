@@ -270,14 +270,15 @@ class ArtifactSource(Source[_FileItem]):
     def _candidates(self, busy: Collection[_FileItem]) -> Iterator[_FileItem]:
         """Yield the files that may be copied now, those that should come first first.
 
-        What comes first is waited for until it has arrived or has failed: an outage of its own must not keep the rest.
+        Each unit that comes first is waited for until it has arrived or has failed: an outage of its own must not keep
+        the rest.
         Two files are never copied to one name at once: a unit may be replaced by a newer version of itself.
         """
         paths = {item.path for item in busy}
         first_is_missing = log_is_missing = False
         for task in self._tasks():
             priority = task.unit.priority
-            if priority > Priority.FIRST and first_is_missing:
+            if first_is_missing:
                 return
             if priority is Priority.LAST and task is not next(self._tasks()):
                 return

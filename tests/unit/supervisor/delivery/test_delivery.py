@@ -92,7 +92,7 @@ def test_uploads_that_get_on_are_waited_for_however_long_it_takes(ended: Callabl
             time.sleep(0.001)
 
     mirror.before = take
-    run = ended(required=True, is_ready=lambda: len(mirror.begun) > 1)
+    run = ended(required=True, is_ready=lambda: len(runs) and runs[0].uploads.pending().files > 1)
     runs.append(run)
     assert run.delivery.settle(WaitLimits()) is None
     assert run.now >= 80

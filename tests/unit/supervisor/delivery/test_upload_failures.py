@@ -78,7 +78,9 @@ def test_a_second_outage_is_told_of_a_step_that_was_written_again_in_the_first(
             until(lambda: refused.count("third") > 3)
             down.clear()
         uploads.drain()
-    assert [one.path for one in uploads.of(events.UploadFailed)] == [CHECKPOINT] * 2
+    # A probe that comes between the removal of a step and its next save gives the old one up: no outage.
+    outages = [one.path for one in uploads.of(events.UploadFailed) if one.will_retry]
+    assert outages == [CHECKPOINT] * 2
 
 
 def test_a_failure_that_a_retry_mends_is_not_told(run: Run, mirror: Folder, driven: Callable[..., Driven]) -> None:
