@@ -1,5 +1,6 @@
 """What a run has told, and whether what lies on the disk agrees with it."""
 
+import os
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -82,8 +83,9 @@ class Ledger:
 
     @property
     def hidden(self) -> Sequence[str]:
-        """The names that belong to something unfinished."""
-        return sorted(path.name for path in self.path.rglob(".*"))
+        """The names that belong to something unfinished. Folders may be removed meanwhile."""
+        names = (name for _, folders, files in os.walk(self.path) for name in (*folders, *files))
+        return sorted(name for name in names if name.startswith("."))
 
     def check_checkpoints(self, *, keep: int) -> None:
         """See that no acknowledged checkpoint is lost, and none that is there is unloadable.

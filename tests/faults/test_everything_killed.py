@@ -75,21 +75,26 @@ class Place:
         """Run it to its end, and see that it is whole, here, in the mirror and at the reporter."""
         started = self.start(run_id)
         assert started.wait() == 0, started.printed
-        verified = run([COMMAND, "verify", run_id], cwd=self.folder, text=True, timeout=600)
-        assert verified.returncode == 0, verified.stdout + verified.stderr
         ledger = Ledger(self.runs / run_id)
+        self.command("verify", run_id)
         self.check_mirror(ledger)
+        if "finished before" in started.printed and self.receiver.seqs[-1:] != [ledger.events[-1]["seq"]]:
+            # Killed behind its result: a finished run delivers no events by itself, and prints the command that does.
+            assert f"hostcore replay {run_id} --reporter webhook --pending" in started.printed
+            self.command("replay", run_id, "--reporter", "webhook", "--pending")
         self.receiver.assert_has_heard(ledger.events)
         self.receiver.events.clear()
         return ledger
+
+    def command(self, *arguments: str) -> None:
+        done = run([COMMAND, *arguments], cwd=self.folder, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
 
     def check_mirror(self, ledger: Ledger) -> None:
         """See that the mirror has what the run directory has, and of its checkpoints at least these, each whole."""
         mirror = self.folder / "mirror" / ledger.path.name / "framework=digits"
         for name, content in contents(ledger.path).items():
             assert (mirror / name).read_bytes() == content, name
-        for record in Ledger(mirror).steps:
-            assert record % 2 == 0
         Ledger(mirror).check_checkpoints(keep=len(Ledger(mirror).steps))
 
 
