@@ -8,11 +8,11 @@ from typing import Annotated, Any
 import attrs
 from annotated_types import Ge
 
-from hostcore_builtin_plugins.callbacks.monitor import Mode, Monitor
+from hostcore_builtin_plugins.callbacks.monitor import MonitorCallback, MonitorSettings
 from hostcore_hookspecs import Best, RunState, StepContext
 
 
-class EarlyStopping:
+class EarlyStopping(MonitorCallback):
     """Watches a metric and asks the run to stop once it has not improved for a while.
 
     A metric of the validation is judged after each validation and nowhere else; one of the training at the end of each
@@ -22,28 +22,11 @@ class EarlyStopping:
     CHANGES_TRAINING = True
 
     @attrs.frozen(kw_only=True)
-    class Settings:
+    class Settings(MonitorSettings):
         """The watched metric, and the patience."""
 
-        monitor: str = attrs.field(
-            default="val/loss",
-            metadata={
-                "help": "The metric. A name without a slash gains `val/`; one that begins with `train/` is a training "
-                "metric, judged at the end of each epoch."
-            },
-        )
         patience: Annotated[int, Ge(1)] = attrs.field(
             default=5, metadata={"help": "Stop at so many validations in a row that are no improvement."}
-        )
-        min_delta: Annotated[float, Ge(0)] = attrs.field(
-            default=0.0, metadata={"help": "An improvement is one by more than this."}
-        )
-        mode: Mode = attrs.field(
-            default="auto",
-            metadata={
-                "help": "Whether less (`min`) or more (`max`) is better. `auto`: `min` for a name with `loss`, `error` "
-                "or `perplexity` in it, `max` for one with `accuracy`; any other name needs a word."
-            },
         )
         restore_best: bool = attrs.field(
             default=True,
@@ -51,8 +34,8 @@ class EarlyStopping:
         )
 
     def __init__(self, *, settings: Settings) -> None:
+        super().__init__(settings=settings)
         self._settings = settings
-        self._monitor = Monitor.of(settings.monitor, settings.mode)
         #: The best value so far, by however little, and its step.
         self._best: float | None = None
         self._best_step: int | None = None
@@ -61,7 +44,6 @@ class EarlyStopping:
         #: Judgements since then, and how many of them met no finite number.
         self._waited = 0
         self._nonfinite = 0
-        self._judged_step = 0
         #: Whether a checkpoint of the best step was asked for in this attempt, so that it may not be written yet.
         self._asked = False
 
@@ -70,38 +52,11 @@ class EarlyStopping:
 
         :raises InvalidSettings: See :meth:`Monitor.check_job`.
         """
-        self._monitor.check_job(ctx)
+        super().on_train_begin(ctx)
         self._asked = False
-
-    def on_sanity_checked(self, metrics: Mapping[str, float]) -> None:
-        """Refuse a metric that the validation does not report.
-
-        :raises InvalidSettings: See :meth:`Monitor.check_sanity`.
-        """
-        self._monitor.check_sanity(metrics)
-
-    def on_validation_end(self, metrics: Mapping[str, float], run_state: RunState, ctx: StepContext) -> None:
-        """Judge a metric of the validation.
-
-        :raises InvalidSettings: When the first validation does not report it.
-        """
-        if not self._monitor.of_training:
-            seen = self._improved is not None or self._waited > 0
-            self._judge(self._monitor.in_validation(metrics, required=not seen), run_state, ctx)
-
-    def on_epoch_end(self, run_state: RunState, ctx: StepContext) -> None:
-        """Judge a training metric, if it was recorded since the last time.
-
-        :raises InvalidSettings: When others were recorded, but never this one.
-        """
-        if self._monitor.of_training:
-            value = self._monitor.in_training(run_state, ctx, after=self._judged_step)
-            if value is not None:
-                self._judge(value, run_state, ctx)
 
     def _judge(self, value: float, run_state: RunState, ctx: StepContext) -> None:
         monitor, settings, step = self._monitor, self._settings, run_state.step
-        self._judged_step = step
         if monitor.better(value, self._best):
             self._best, self._best_step = value, step
             if settings.restore_best:

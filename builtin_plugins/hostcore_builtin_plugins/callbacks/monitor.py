@@ -1,12 +1,14 @@
-"""The metric that a callback watches, its origin, and the better direction."""
+"""The metric that a callback watches, its origin and the better direction; the base of callbacks that judge it."""
 
 import difflib
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from itertools import takewhile
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
 import attrs
+from annotated_types import Ge
 
 from hostcore_hookspecs import InvalidSettings, RunState, StepContext
 
@@ -128,3 +130,77 @@ def _direction(name: str) -> Literal["min", "max"] | None:
     last = name.rpartition("/")[2].lower()
     meant = {direction for word, direction in _DIRECTIONS.items() if word in last}
     return meant.pop() if len(meant) == 1 else None
+
+
+@attrs.frozen(kw_only=True)
+class MonitorSettings:
+    """The watched metric."""
+
+    monitor: str = attrs.field(
+        default="val/loss",
+        metadata={
+            "help": "The metric. A name without a slash gains `val/`; one that begins with `train/` is a training "
+            "metric, judged at the end of each epoch."
+        },
+    )
+    min_delta: Annotated[float, Ge(0)] = attrs.field(
+        default=0.0, metadata={"help": "Better is what is better by more than this."}
+    )
+    mode: Mode = attrs.field(
+        default="auto",
+        metadata={
+            "help": "Whether less (`min`) or more (`max`) is better. `auto`: `min` for a name with `loss`, `error` "
+            "or `perplexity` in it, `max` for one with `accuracy`; any other name needs a word."
+        },
+    )
+
+
+class MonitorCallback(ABC):
+    """Judges a metric: of the validation after each validation, of the training at the end of each epoch."""
+
+    def __init__(self, *, settings: MonitorSettings) -> None:
+        self._monitor = Monitor.of(settings.monitor, settings.mode)
+        #: The step of the last judgement; 0 before the first.
+        self._judged_step = 0
+
+    @abstractmethod
+    def _judge(self, value: float, run_state: RunState, ctx: StepContext) -> None:
+        """Judge a value of the metric.
+
+        :param value: NaN, if a validation has not reported the metric.
+        """
+
+    def on_train_begin(self, ctx: StepContext) -> None:
+        """Refuse a metric that will never be there.
+
+        :raises InvalidSettings: See :meth:`Monitor.check_job`.
+        """
+        self._monitor.check_job(ctx)
+
+    def on_sanity_checked(self, metrics: Mapping[str, float]) -> None:
+        """Refuse a metric that the validation does not report.
+
+        :raises InvalidSettings: See :meth:`Monitor.check_sanity`.
+        """
+        self._monitor.check_sanity(metrics)
+
+    def on_validation_end(self, metrics: Mapping[str, float], run_state: RunState, ctx: StepContext) -> None:
+        """Judge a metric of the validation.
+
+        :raises InvalidSettings: When the first validation does not report it.
+        """
+        if not self._monitor.of_training:
+            value = self._monitor.in_validation(metrics, required=not self._judged_step)
+            self._judged_step = run_state.step
+            self._judge(value, run_state, ctx)
+
+    def on_epoch_end(self, run_state: RunState, ctx: StepContext) -> None:
+        """Judge a training metric, if it was recorded since the last time.
+
+        :raises InvalidSettings: When others were recorded, but never this one.
+        """
+        if self._monitor.of_training:
+            value = self._monitor.in_training(run_state, ctx, after=self._judged_step)
+            if value is not None:
+                self._judged_step = run_state.step
+                self._judge(value, run_state, ctx)
