@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         SampleRequest,
         StopRequest,
     )
-    from hostcore_hookspecs.setting_types import ImportPath, Secret
+    from hostcore_hookspecs.setting_types import ImportPath, Place, Secret, Uri
     from hostcore_hookspecs.step import Capabilities, StepControl, StepResult, TensorFile
     from hostcore_hookspecs.trainer import Trainer
     from hostcore_hookspecs.uploader import Artifact, UploadContext, UploadReceipt
@@ -51,7 +51,7 @@ _MODULES = {
     "run_state": ("Best", "Checkpoint", "GeneratedSample", "MetricPoint", "RunState", "SampleRequest", "StopRequest"),
     "step": ("Capabilities", "StepControl", "StepResult", "TensorFile"),
     "trainer": ("Trainer",),
-    "setting_types": ("ImportPath", "Secret"),
+    "setting_types": ("ImportPath", "Place", "Secret", "Uri"),
     "uploader": ("Artifact", "UploadContext", "UploadReceipt"),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
@@ -82,6 +82,7 @@ __all__ = [
     "LaunchStatus",
     "LogChunk",
     "MetricPoint",
+    "Place",
     "Plan",
     "PluginRef",
     "PluginUse",
@@ -103,6 +104,7 @@ __all__ = [
     "TransientError",
     "UploadContext",
     "UploadReceipt",
+    "Uri",
     "hookimpl",
     "not_a_hook",
     "when_recorded",

@@ -1,7 +1,7 @@
-"""Types that a setting of a plugin may have beside those of JSON: secrets, and objects of the user's code."""
+"""Types that a setting of a plugin may have beside those of JSON: secrets, places, and objects of the user's code."""
 
 import importlib
-from typing import Any, Final, Generic, TypeVar
+from typing import Annotated, Any, Final, Generic, TypeVar
 
 import attrs
 
@@ -48,6 +48,19 @@ class Secret:
 
     def __reduce__(self) -> str:
         raise TypeError("a Secret is not pickled: it would be readable in what is written")
+
+
+@attrs.frozen
+class Place:
+    """Mark of a setting that may hold a URI or an absolute path: ``Annotated[Mapping[str, Any], Place()]``.
+
+    A job that comes over HTTP may name a place in such a setting, and in one of type ``Path``. Elsewhere, a string that
+    looks like a place is refused. The host checks that the place is open to jobs; the setting's type stays what it is.
+    """
+
+
+#: A string that may hold a URI or an absolute path: ``url: Uri``. See :class:`Place`.
+Uri = Annotated[str, Place()]
 
 
 @attrs.frozen

@@ -9,6 +9,8 @@ from typing import Any, Final
 import annotated_types as at
 import attrs
 
+from hostcore_hookspecs.setting_types import Place
+
 
 @attrs.frozen
 class Pattern:
@@ -33,7 +35,7 @@ class Pattern:
         return guessed if guessed is not None and self.accepts(guessed) else None
 
 
-Bound = at.BaseMetadata | Pattern
+Bound = at.BaseMetadata | Pattern | Place
 
 
 def _is_multiple(value: Any, unit: Any) -> bool:
@@ -56,6 +58,9 @@ _LENGTHS: Final[Mapping[Any, tuple[Callable[[Any, Any], bool], str]]] = {
     at.MinLen: (operator.ge, "min"),
     at.MaxLen: (operator.le, "max"),
 }
+#: ``format`` in JSON Schema: of a path of this machine, and of what may hold a URI as well.
+PATH_FORMAT: Final = "path"
+PLACE_FORMAT: Final = "place"
 #: The rest of the keyword of a length, by JSON type.
 _LENGTH_OF: Final = {"string": "Length", "array": "Items", "object": "Properties"}
 
@@ -64,7 +69,7 @@ def bounds_of(metadata: Iterable[Any]) -> tuple[Bound, ...]:
     """The bounds among the metadata of an annotation, groups such as ``Interval`` and ``Len`` taken apart."""
     bounds: list[Bound] = []
     for item in metadata:
-        if isinstance(item, at.BaseMetadata | Pattern):
+        if isinstance(item, Bound):
             bounds.append(item)
         elif isinstance(item, at.GroupedMetadata):  # a protocol: slow to ask
             bounds.extend(bounds_of(item))
@@ -121,6 +126,8 @@ def schema_keywords(kinds: Collection[str], bounds: Sequence[Bound]) -> dict[str
     for bound in bounds:
         if isinstance(bound, Pattern):
             keywords["pattern"] = f"^(?:{bound.regex})$"
+        elif isinstance(bound, Place):
+            keywords["format"] = PLACE_FORMAT
         elif type(bound) in _NUMBERS:
             keywords[_NUMBERS[type(bound)][2]] = _limit(bound)
         elif type(bound) in _LENGTHS:

@@ -121,7 +121,7 @@ class HttpSettings:
     hosts: tuple[Text, ...] = attrs.field(
         default=(),
         metadata={
-            "help": "Patterns of the servers that URIs may name, with a port (`host:9000`) or without. A server may "
+            "help": "Patterns of the servers that jobs may name, with a port (`host:9000`) or without. A server may "
             "redirect a request to any address, so open those that you trust."
         },
     )

@@ -8,9 +8,10 @@ from urllib.parse import unquote
 
 import attrs
 
-from hostcore_hookspecs import Denial, Job, Plan, PolicyContext, Principal
+from hostcore_hookspecs import Denial, Job, Plan, PolicyContext, Principal, Uri
 
 Patterns = tuple[str, ...] | None
+Places = tuple[Uri, ...] | None
 
 _PATTERNS: Final = "Patterns (`*`, `?`); without the setting, anything."
 #: Keys under which a text is a place or a part of one, also if it has no scheme: a bucket, a server, an account.
@@ -45,14 +46,14 @@ class AllowList:
         namespaces: Patterns = attrs.field(
             default=None, metadata={"help": f"Kubernetes namespaces, or Slurm accounts. {_PATTERNS}"}
         )
-        data_uris: Patterns = attrs.field(
+        data_uris: Places = attrs.field(
             default=None,
             metadata={
                 "help": "What is read: datasets, weights, inputs, checkpoints to begin from, the images of samples. "
                 f"{_PATTERNS}"
             },
         )
-        checkpoint_uris: Patterns = attrs.field(
+        checkpoint_uris: Places = attrs.field(
             default=None,
             metadata={
                 "help": "Where runs are copied to: `checkpoint_base_uri`, and the places in the settings of uploaders. "

@@ -10,7 +10,16 @@ import pyarrow as pa
 from annotated_types import Gt, MinLen
 
 from hostcore_builtin_plugins.process.child import PROTOCOL, Child, ChildFailed
-from hostcore_hookspecs import Capabilities, InvalidSettings, SampleRequest, StepContext, StepControl, StepResult
+from hostcore_hookspecs import (
+    Capabilities,
+    InvalidSettings,
+    Place,
+    SampleRequest,
+    StepContext,
+    StepControl,
+    StepResult,
+    Uri,
+)
 
 #: What a child need not have, with the key of the job that asks for it.
 _OPTIONAL: Final = {
@@ -27,7 +36,7 @@ _NOT_FINITE: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.
 class Hyperparams:
     """The child's command, and the parameters for it."""
 
-    command: Annotated[tuple[str, ...], MinLen(1)] = attrs.field(
+    command: Annotated[tuple[Uri, ...], MinLen(1)] = attrs.field(
         metadata={"help": "The program and its arguments. A relative path begins at `cwd`."}
     )
     cwd: Path | None = attrs.field(
@@ -37,13 +46,13 @@ class Hyperparams:
             "default": "where hostcore was started",
         },
     )
-    env: Mapping[str, str] = attrs.field(
+    env: Mapping[str, Uri] = attrs.field(
         factory=dict, metadata={"help": "Environment variables beside those of the worker."}
     )
     start_seconds: Annotated[float, Gt(0)] = attrs.field(
         default=60.0, metadata={"help": "How long it may take until the child has answered the first message."}
     )
-    settings: Mapping[str, Any] = attrs.field(
+    settings: Annotated[Mapping[str, Any], Place()] = attrs.field(
         factory=dict, metadata={"help": "The child's own settings; passed on as they are."}
     )
 

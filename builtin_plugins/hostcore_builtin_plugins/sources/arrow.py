@@ -20,7 +20,7 @@ from hostcore_builtin_plugins.sources.file_dataset import (
 )
 from hostcore_builtin_plugins.sources.file_source import ALLOW_NULLS, STORAGE_OPTIONS, FileSource
 from hostcore_builtin_plugins.sources.files import DataFile
-from hostcore_hookspecs import DataContext, InvalidData
+from hostcore_hookspecs import DataContext, InvalidData, Uri
 
 #: How the two formats begin. Streams of before Arrow 0.15 begin with a length, and are not read.
 _FILE_MAGIC = b"ARROW1"
@@ -34,7 +34,7 @@ class ArrowSource(FileSource):
     class Settings:
         """The files, and the way to read them."""
 
-        paths: tuple[str, ...] | str = attrs.field(
+        paths: tuple[Uri, ...] | Uri = attrs.field(
             metadata={
                 "help": "Files, folders (searched for `*.arrow`, `*.arrows`, `*.feather`, `*.ipc`), globs and URIs."
             }

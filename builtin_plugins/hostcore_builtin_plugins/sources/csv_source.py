@@ -25,7 +25,7 @@ from hostcore_builtin_plugins.sources.text_types import (
     joined_csv,
     named_types,
 )
-from hostcore_hookspecs import DataContext, InvalidSettings
+from hostcore_hookspecs import DataContext, InvalidSettings, Uri
 
 #: What a missing value looks like, unless the job says otherwise.
 _NULLS = ("", "NA", "N/A", "NULL", "null", "NaN", "nan", "None")
@@ -195,7 +195,7 @@ class CsvSource(FileSource):
     class Settings(CsvLayout):
         """The files, and the way to read them."""
 
-        paths: tuple[str, ...] | str = attrs.field(
+        paths: tuple[Uri, ...] | Uri = attrs.field(
             metadata={
                 "help": "Files, folders (searched for `*.csv`, also packed: `.gz`, `.bz2`, `.zst`), globs and URIs."
             }

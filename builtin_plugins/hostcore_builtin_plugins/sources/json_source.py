@@ -34,7 +34,7 @@ from hostcore_builtin_plugins.sources.text_types import (
     named_types,
     wire_type,
 )
-from hostcore_hookspecs import DataContext
+from hostcore_hookspecs import DataContext, Uri
 
 #: Types are walked through level by level, by functions that call themselves.
 _MOST_LEVELS = 32
@@ -276,7 +276,7 @@ class JsonSource(FileSource):
     class Settings(JsonLayout):
         """The files, and the way to read them."""
 
-        paths: tuple[str, ...] | str = attrs.field(
+        paths: tuple[Uri, ...] | Uri = attrs.field(
             metadata={
                 "help": "Files, folders (searched for `*.jsonl`, `*.ndjson`, `*.json`, also packed: `.gz`, `.bz2`, "
                 "`.zst`), globs and URIs."

@@ -21,7 +21,7 @@ from hostcore_builtin_plugins.sources.file_source import ALLOW_NULLS, STORAGE_OP
 from hostcore_builtin_plugins.sources.files import DataFile
 from hostcore_builtin_plugins.sources.row_budget import RowBudget
 from hostcore_builtin_plugins.sources.row_groups import Footer, column_sizes
-from hostcore_hookspecs import DataContext, InvalidData
+from hostcore_hookspecs import DataContext, InvalidData, Uri
 
 #: A row group of a remote file is fetched at once up to this size, and in pieces of about this size if it is larger.
 _FETCH_BYTES = 8 << 20
@@ -41,7 +41,7 @@ class ParquetSource(FileSource):
     class Settings:
         """The files, and the way to read them."""
 
-        parquet_paths: tuple[str, ...] | str = attrs.field(
+        parquet_paths: tuple[Uri, ...] | Uri = attrs.field(
             metadata={"help": "Files, folders (searched for `*.parquet`), globs and URIs."}
         )
         storage_options: Mapping[str, Any] = STORAGE_OPTIONS

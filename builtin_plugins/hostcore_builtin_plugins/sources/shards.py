@@ -27,7 +27,7 @@ from hostcore_builtin_plugins.sources.json_source import JsonFormat, JsonLayout,
 from hostcore_builtin_plugins.sources.parquet import ParquetFormat
 from hostcore_builtin_plugins.sources.text_index import IndexCache
 from hostcore_builtin_plugins.stores.errors import data_errors
-from hostcore_hookspecs import DataContext, InvalidData, InvalidSettings
+from hostcore_hookspecs import DataContext, InvalidData, InvalidSettings, Uri
 
 #: An index of a million shards is smaller.
 _MOST_BYTES = 256 << 20
@@ -57,7 +57,7 @@ class ShardsSource:
     class Settings:
         """The index, and the way to read its shards."""
 
-        index: str = attrs.field(metadata={"help": "The index: a JSON file, or the URI of one."})
+        index: Uri = attrs.field(metadata={"help": "The index: a JSON file, or the URI of one."})
         csv: CsvLayout = attrs.field(factory=CsvLayout, metadata={"help": "How the shards in CSV are written."})
         json: JsonLayout = attrs.field(factory=JsonLayout, metadata={"help": "What the shards in JSON have in them."})
         storage_options: Mapping[str, Any] = STORAGE_OPTIONS

@@ -19,6 +19,7 @@ from hostcore_hookspecs import (
     Secret,
     UploadContext,
     UploadReceipt,
+    Uri,
 )
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class FsspecUploader:
     class Settings:
         """The destination, and the credentials for it."""
 
-        uri: str | None = attrs.field(
+        uri: Uri | None = attrs.field(
             default=None,
             metadata={
                 "help": "The folder: a URI that fsspec understands, such as `s3://bucket/runs`, or an absolute path of "

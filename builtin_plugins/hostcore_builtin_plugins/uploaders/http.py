@@ -11,7 +11,7 @@ from annotated_types import Gt, MinLen
 from hostcore_builtin_plugins.http_exchange import check_url
 from hostcore_builtin_plugins.stores.copying import Content
 from hostcore_builtin_plugins.uploaders.orchestrator import CallUrls, Orchestrator, token_of_environment
-from hostcore_hookspecs import Artifact, FatalError, InvalidSettings, Secret, UploadContext, UploadReceipt
+from hostcore_hookspecs import Artifact, FatalError, InvalidSettings, Secret, UploadContext, UploadReceipt, Uri
 
 if TYPE_CHECKING:
     from hostcore_builtin_plugins.http_exchange import HttpExchange
@@ -21,7 +21,7 @@ _PLACEHOLDERS: Final = ("run_id", "path", "step")
 #: Of an artifact that belongs to no step.
 _NO_STEP: Final = "none"
 
-Url = Annotated[str, MinLen(1)]
+Url = Annotated[Uri, MinLen(1)]
 
 
 class HttpUploader:
@@ -55,7 +55,7 @@ class HttpUploader:
                 "default": "for the calls alone: `TRAINER_CAPABILITY_TOKEN`",
             },
         )
-        headers: Mapping[str, str] = attrs.field(
+        headers: Mapping[str, Uri] = attrs.field(
             factory=dict, repr=False, metadata={"help": "Sent with every request; values may be secrets."}
         )
         verify: bool = attrs.field(

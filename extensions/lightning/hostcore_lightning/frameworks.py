@@ -17,7 +17,7 @@ from annotated_types import Ge, Gt
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from hostcore_hookspecs import DataContext, ImportPath, InvalidData, InvalidSettings, StepContext
+from hostcore_hookspecs import DataContext, ImportPath, InvalidData, InvalidSettings, StepContext, Uri
 from hostcore_lightning import settings
 from hostcore_lightning.trainer import LightningTrainer
 
@@ -33,11 +33,11 @@ class NemoHyperparams:
     module: ImportPath[type] = attrs.field(
         metadata={"help": "The LightningModule, whose constructor takes `cfg`: `my_nemo:Gpt`."}
     )
-    config_path: str = attrs.field(
+    config_path: Uri = attrs.field(
         default="",
         metadata={"help": "A YAML or JSON file, as an absolute path: `cfg`, or its section `model`."},
     )
-    cfg: Mapping[str, Any] = attrs.field(factory=dict, metadata={"help": "More of `cfg`, over what the file has."})
+    cfg: settings.Arguments = attrs.field(factory=dict, metadata={"help": "More of `cfg`, over what the file has."})
     dataset_text_field: str = attrs.field(
         default="text", metadata={"help": "The column with the text, a list of strings in each batch."}
     )

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 import attrs
 from annotated_types import Gt
 
-from hostcore_hookspecs import ImportPath, InvalidSettings
+from hostcore_hookspecs import ImportPath, InvalidSettings, Place
 
 
 class CannotRun(InvalidSettings):
@@ -21,12 +21,16 @@ class TrainerInternal(CannotRun, AttributeError):
     code = "lightning.trainer_internal"
 
 
+#: Keyword arguments, in which code of the job's may find its files.
+Arguments = Annotated[Mapping[str, Any], Place()]
+
+
 @attrs.frozen(kw_only=True)
 class CallbackUse:
     """One Lightning callback."""
 
     use: ImportPath[type] = attrs.field(metadata={"help": "Its class: `my_callbacks:Ema`."})
-    init: Mapping[str, Any] = attrs.field(factory=dict, metadata={"help": "What its constructor is given."})
+    init: Arguments = attrs.field(factory=dict, metadata={"help": "What its constructor is given."})
 
 
 @attrs.frozen(kw_only=True)
@@ -34,11 +38,11 @@ class Hyperparams:
     """The job's ``hyperparams``."""
 
     module: ImportPath[type] = attrs.field(metadata={"help": "The LightningModule: `my_models:Classifier`."})
-    init: Mapping[str, Any] = attrs.field(factory=dict, metadata={"help": "What its constructor is given."})
+    init: Arguments = attrs.field(factory=dict, metadata={"help": "What its constructor is given."})
     datamodule: ImportPath[type] | None = attrs.field(
         default=None, metadata={"help": "The LightningDataModule. Without one, the module's own loaders are used."}
     )
-    datamodule_init: Mapping[str, Any] = attrs.field(factory=dict, metadata={"help": "What its constructor is given."})
+    datamodule_init: Arguments = attrs.field(factory=dict, metadata={"help": "What its constructor is given."})
     callbacks: tuple[CallbackUse, ...] = attrs.field(
         default=(), metadata={"help": "Lightning callbacks, in the order in which they are called."}
     )

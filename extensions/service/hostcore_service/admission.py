@@ -4,10 +4,12 @@ import hashlib
 import os
 import secrets
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final
 
 import attrs
+from fastapi.concurrency import run_in_threadpool
 
 from hostcore.errors import Errors, all_errors
 from hostcore.events.writer import now_ms
@@ -25,6 +27,8 @@ from hostcore.supervisor.plan import RunPlan, make_plan
 from hostcore.supervisor.submit import dry_run
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.policy import Principal
+from hostcore_service.descriptions import Descriptions
+from hostcore_service.guard.declared import asked_plugins, undeclared_places
 from hostcore_service.guard.from_others import code_plugins, require_allowed
 from hostcore_service.http.problems import RequestError
 from hostcore_service.launchers import launcher_use, operators_launcher, plain
@@ -64,19 +68,56 @@ class Admission:
     jobs: Jobs
     discovered: Discovered
     policies: Sequence[Component]
+    descriptions: Descriptions
 
     @classmethod
-    def of(cls, settings: Settings, jobs: Jobs, discovered: Discovered) -> "Admission":
-        """With the operator's policies loaded.
+    def of(
+        cls, settings: Settings, jobs: Jobs, discovered: Discovered, descriptions: Descriptions | None = None
+    ) -> "Admission":
+        """Return one with the operator's policies loaded.
 
         :raises HostcoreError: When one of them cannot be, or one of the operator's launchers.
         """
         policies = operator_policies(settings.operator, discovered)
         _require_launchers(settings.operator, discovered)
-        return cls(settings=settings, jobs=jobs, discovered=discovered, policies=policies)
+        return cls(
+            settings=settings,
+            jobs=jobs,
+            discovered=discovered,
+            policies=policies,
+            descriptions=descriptions or Descriptions(settings.runs),
+        )
+
+    async def prepare(self, document: Mapping[str, Any], principal: Principal) -> None:
+        """Have the plugins described whose settings hold a place: :meth:`plan` then answers at once.
+
+        Nothing of a job is imported before it was found to be allowed; otherwise :meth:`plan` has the error.
+        """
+        plugins = [one for one in asked_plugins(document) if not self.descriptions.known(*one)]
+        if plugins:
+            with suppress(HostcoreError):
+                await run_in_threadpool(self.permitted, document, principal)
+                for plugin in plugins:
+                    await self.descriptions.asked(*plugin)
+
+    async def prepare_again(self, job: StoredJob, principal: Principal) -> None:
+        """Do as :meth:`prepare` does, for :meth:`again`."""
+        await self.prepare(_as_asked(job, self.settings.operator), principal)
 
     def plan(self, document: Mapping[str, Any], principal: Principal) -> RunPlan:
         """Return the plan of a submitted document, checked, authorized, and dry-run by its launcher.
+
+        :raises HostcoreError: Everything that is wrong with it, not allowed in it, or denied.
+        :raises SQLAlchemyError: The database is gone; raised before the job is checked.
+        """
+        plan = self.permitted(document, principal)
+        if errors := list(undeclared_places(document, self.descriptions.schema)):
+            raise Errors(errors)
+        dry_run(plan)  # a launcher's refusal is reported now, before the run_id is spent
+        return plan
+
+    def permitted(self, document: Mapping[str, Any], principal: Principal) -> RunPlan:
+        """Return the plan of a document that is allowed and authorized; no plugin of the job is imported.
 
         :raises HostcoreError: Everything that is wrong with it, not allowed in it, or denied.
         :raises SQLAlchemyError: The database is gone; raised before the job is checked.
@@ -92,7 +133,6 @@ class Admission:
         plan = make_plan(document, runs=self.settings.runs, job_dir=run_dir, load=False, discovered=self.discovered)
         asked = policies_of(operator, plan) if plan.spec.policies else self.policies
         authorize(plan, principal, over_http=True, policies=asked)
-        dry_run(plan)  # a launcher's refusal is reported now, before the run_id is spent
         return plan
 
     def submit(self, document: Mapping[str, Any], origin: Origin, *, name: str | None = None) -> tuple[StoredJob, bool]:

@@ -11,6 +11,7 @@ from starlette.exceptions import HTTPException
 
 from hostcore import __version__
 from hostcore_hookspecs.errors import HostcoreError
+from hostcore_service.descriptions import Descriptions
 from hostcore_service.guard.server_paths import hide_places
 from hostcore_service.http import connections, problems
 from hostcore_service.http.methods import HeadAsGet
@@ -30,21 +31,27 @@ from hostcore_service.sections import Sections
 from hostcore_service.services import Service, the_service
 from hostcore_service.settings import Settings
 from hostcore_service.train.router import ROUTER as TRAIN
-from hostcore_service.train.trainers import Trainers
 
 _ALIVE: Final = answer("It does.", {"status": "ok"})
 
 
-def make_app(settings: Settings, opened: Service | None = None, *, most: int = connections.MOST) -> FastAPI:
+def make_app(
+    settings: Settings,
+    opened: Service | None = None,
+    *,
+    most: int = connections.MOST,
+    descriptions: Descriptions | None = None,
+) -> FastAPI:
     """The service as an ASGI application. Its lifespan starts the dispatcher, and closes the service.
 
     :param opened: The service; its lifespan opens it if not given.
     :param most: How many connections there may be.
+    :param descriptions: Those of plugins; the service makes its own if not given.
     """
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        service = opened or Service.open(settings)
+        service = opened or Service.open(settings, descriptions)
         app.state.service = service
         service.dispatcher.start()
         try:
@@ -63,7 +70,6 @@ def make_app(settings: Settings, opened: Service | None = None, *, most: int = c
     app.state.settings = settings
     hide_places(settings)
     sections = Sections.installed(settings)
-    app.state.trainers = Trainers()
     app.state.streams = Streams(most=most // 2)
     app.state.checks = Checks()
     app.add_middleware(HeadAsGet)

@@ -55,9 +55,9 @@ from hostcore.plugins.installed import discover
 from hostcore.supervisor.engine_ranks import installed_engine_ranks
 from hostcore.supervisor.plan import RunPlan, make_plan
 from hostcore_hookspecs.errors import HostcoreError
+from hostcore_service.descriptions import Descriptions
 from hostcore_service.train.mapping import MappedJob, to_job
 from hostcore_service.train.request import TrainingJobRequest, read_request
-from hostcore_service.train.trainers import Trainers
 
 #: The field of each flag, and the variable with the same meaning.
 _FLAGS: Final = {
@@ -195,19 +195,19 @@ def _object(text: str, said_by: str) -> dict[str, Any]:
 
 
 def plan_described_job(
-    described: Described, environment: Mapping[str, str], *, world_size: int | None, trainers: Trainers
+    described: Described, environment: Mapping[str, str], *, world_size: int | None, descriptions: Descriptions
 ) -> RunPlan:
     """The plan of a described job.
 
     :param world_size: Ranks, when an engine has started them; else one for each of ``GPUS_PER_NODE``.
-    :param trainers: Knows whether the trainer takes ``model_id``.
+    :param descriptions: Knows whether the trainer takes ``model_id``.
     :raises HostcoreError: When the job is invalid.
     """
     trainer = described.job.document["trainer"]
-    takes = trainers.takes_model_id(trainer, job_dir=Path.cwd())
+    takes = descriptions.takes_model_id(trainer)
     job = described.job if takes else described.job.without_model_id()
     if "config_path" in job.document["hyperparams"]:
-        names = trainers.hyperparams(trainer, job_dir=Path.cwd())
+        names = descriptions.hyperparams(trainer)
         job = job if names is None or "config_path" in names else job.without_config_path()
     document = dict(job.document)
     gpus = _count(environment, "GPUS_PER_NODE")
@@ -276,9 +276,9 @@ def main() -> NoReturn:
     if command is not None:
         os.execv(command[0], command)  # noqa: S606 - torchrun takes the place of this process, and its signals
     forget_machines(os.environ)
-    trainers = Trainers()
+    descriptions = Descriptions(Path.cwd())
     run_described(
-        lambda world_size: plan_described_job(described, os.environ, world_size=world_size, trainers=trainers),
+        lambda world_size: plan_described_job(described, os.environ, world_size=world_size, descriptions=descriptions),
         as_said=described.as_said,
     )
 

@@ -11,6 +11,7 @@ from hostcore.plugins.installed import Discovered, discover
 from hostcore.plugins.listing import plugins_document
 from hostcore.runs.summary import UnknownRun
 from hostcore_service.admission import Admission
+from hostcore_service.descriptions import Descriptions
 from hostcore_service.dispatch.dispatcher import Dispatcher
 from hostcore_service.jobs.histories import Histories
 from hostcore_service.launchers import warn_of_shared_database
@@ -40,7 +41,7 @@ class Service:
         return plugins_document(self.discovered)
 
     @classmethod
-    def open(cls, settings: Settings) -> "Service":
+    def open(cls, settings: Settings, descriptions: Descriptions | None = None) -> "Service":
         """Open the database, and find the plugins that are installed.
 
         :raises HostcoreError: When the runs have no place, the database cannot be used, or one of the operator's
@@ -57,7 +58,7 @@ class Service:
         discovered = discover()
         engine = open_database(settings.database)
         jobs = Jobs(engine)
-        admission = Admission.of(settings, jobs, discovered)
+        admission = Admission.of(settings, jobs, discovered, descriptions)
         warn_of_shared_database(settings, discovered)
         recover(admission)
         return cls(

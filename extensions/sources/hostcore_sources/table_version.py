@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import attrs
 from annotated_types import Ge
 
-from hostcore_hookspecs import DataContext, InvalidData, InvalidSettings
+from hostcore_hookspecs import DataContext, InvalidData, InvalidSettings, Uri
 
 _FORMAT = "hostcore.table-version/1"
 
@@ -26,7 +26,7 @@ class TableSettings:
     """Table and version."""
 
     path: Path | None = attrs.field(default=None, metadata={"help": "The folder of the table."})
-    uri: str = attrs.field(
+    uri: Uri = attrs.field(
         default="", metadata={"help": "In place of `path`: a table in an object store, such as `s3://bucket/flights`."}
     )
     storage_options: Mapping[str, str] = attrs.field(

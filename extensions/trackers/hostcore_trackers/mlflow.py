@@ -10,7 +10,7 @@ from annotated_types import Gt, Le, MinLen
 
 from hostcore_builtin_plugins.extras import require
 from hostcore_builtin_plugins.http_exchange import check_url
-from hostcore_hookspecs import Event, InvalidSettings, ReporterContext, Secret
+from hostcore_hookspecs import Event, InvalidSettings, ReporterContext, Secret, Uri
 from hostcore_hookspecs.events import ENDS, CheckpointSaved, RunSubmitted
 from hostcore_trackers.history import reason_of
 from hostcore_trackers.scalars import scalars_of
@@ -36,7 +36,7 @@ class MlflowReporter:
     class Settings:
         """Server, and names of the run there."""
 
-        tracking_uri: str = attrs.field(metadata={"help": "The server: `http://host:5000`."})
+        tracking_uri: Uri = attrs.field(metadata={"help": "The server: `http://host:5000`."})
         experiment: Annotated[str, MinLen(1)] | None = attrs.field(
             default=None, metadata={"help": "The experiment.", "default": "the trainer's name"}
         )

@@ -26,6 +26,7 @@ from hostcore_hookspecs import (
     TransientError,
     UploadContext,
     UploadReceipt,
+    Uri,
 )
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ class MlflowArtifactsUploader:
     class Settings:
         """Server and run, as for the reporter ``mlflow``."""
 
-        tracking_uri: str = attrs.field(metadata={"help": "The server: `http://host:5000`."})
+        tracking_uri: Uri = attrs.field(metadata={"help": "The server: `http://host:5000`."})
         experiment: Annotated[str, MinLen(1)] | None = attrs.field(
             default=None, metadata={"help": "The experiment.", "default": "the trainer's name"}
         )

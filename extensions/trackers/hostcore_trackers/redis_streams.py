@@ -8,7 +8,7 @@ import attrs
 from annotated_types import Ge, Gt, Le, MinLen
 
 from hostcore_builtin_plugins.extras import require
-from hostcore_hookspecs import Event, FatalError, InvalidSettings, ReporterContext, Secret, TransientError
+from hostcore_hookspecs import Event, FatalError, InvalidSettings, ReporterContext, Secret, TransientError, Uri
 from hostcore_trackers.event_json import event_json
 from hostcore_trackers.submission import submitted_ms
 
@@ -30,7 +30,7 @@ class RedisStreamsReporter:
     class Settings:
         """Server and stream."""
 
-        url: str = attrs.field(metadata={"help": "The server: `redis://host:6379/0`, or `rediss://` for TLS."})
+        url: Uri = attrs.field(metadata={"help": "The server: `redis://host:6379/0`, or `rediss://` for TLS."})
         key: Annotated[str, MinLen(1)] = attrs.field(
             default="hostcore:{run_id}", metadata={"help": "The stream; `{run_id}` stands for the run's id."}
         )

@@ -16,7 +16,7 @@ import attrs
 from annotated_types import Ge, Gt, Le
 
 from hostcore_builtin_plugins.http_exchange import HttpExchange, check_url
-from hostcore_hookspecs import Event, FatalError, InvalidSettings, ReporterContext, Secret, TransientError
+from hostcore_hookspecs import Event, FatalError, InvalidSettings, ReporterContext, Secret, TransientError, Uri
 from hostcore_hookspecs.events import ENDS, PAYLOADS
 from hostcore_trackers.webhook_formats import EventFormat, Format, KubeflowFormat, OrchestratorFormat
 
@@ -44,10 +44,10 @@ class WebhookReporter:
     class Settings:
         """Address and format of the requests."""
 
-        url: str | None = attrs.field(
+        url: Uri | None = attrs.field(
             default=None, metadata={"help": "The address to post to. Format `kubeflow` finds its own."}
         )
-        terminal_url: str | None = attrs.field(
+        terminal_url: Uri | None = attrs.field(
             default=None,
             metadata={"help": "Format `orchestrator`: the address for `terminal` calls.", "default": "`url`"},
         )
@@ -61,7 +61,7 @@ class WebhookReporter:
             default=None, metadata={"help": "The key that bodies are signed with; `whsec_…` is decoded from base64."}
         )
         token: Secret | None = attrs.field(default=None, metadata={"help": "Sent as `Authorization: Bearer …`."})
-        headers: Mapping[str, str] = attrs.field(factory=dict, metadata={"help": "Headers to send as well."})
+        headers: Mapping[str, Uri] = attrs.field(factory=dict, metadata={"help": "Headers to send as well."})
         ca_file: Path | None = attrs.field(
             default=None, metadata={"help": "Certificates to trust (PEM).", "default": "the system's"}
         )

@@ -12,7 +12,7 @@ from annotated_types import Ge, Gt
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HFValidationError
 
-from hostcore_hookspecs import HostcoreError, InvalidSettings, StepContext
+from hostcore_hookspecs import HostcoreError, InvalidSettings, StepContext, Uri
 from hostcore_transformers.hyperparams import Hyperparams as Settings
 from hostcore_transformers.hyperparams import Lora
 from hostcore_transformers.trainer import State, TransformersTrainer
@@ -36,13 +36,13 @@ _LLAMAS: Final = ("llama", "llama4_text")
 class HfHyperparams:
     """The job's ``hyperparams``, for ``hf``."""
 
-    model_id: str = attrs.field(
+    model_id: Uri = attrs.field(
         metadata={
             "help": "A model's folder, as an absolute path, or a model's name in this machine's Hugging Face cache. "
             "With an input `model`, that is the model, and this is its name."
         }
     )
-    tokenizer_name: str = attrs.field(
+    tokenizer_name: Uri = attrs.field(
         default="", metadata={"help": "As `model_id`. Empty: the input `tokenizer`, or the model's own."}
     )
     dataset_text_field: str = attrs.field(default="text", metadata={"help": "The column with the text."})

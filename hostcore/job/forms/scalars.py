@@ -7,6 +7,7 @@ from typing import Any, Final, NoReturn
 
 import attrs
 
+from hostcore.job.bounds import PATH_FORMAT
 from hostcore.job.forms.form import LARGEST_INTEGER, SCALARS, Form, Mismatch, Reading
 from hostcore.job.paths import absolute, is_uri
 from hostcore.job.wording import did_you_mean, near, one_of
@@ -57,7 +58,7 @@ class LocalPath(Form):
         return "a path"
 
     def _schema(self, _definitions: dict[str, Any]) -> dict[str, Any]:
-        return {"type": "string", "minLength": 1}
+        return {"type": "string", "format": PATH_FORMAT, "minLength": 1}
 
 
 @attrs.frozen(kw_only=True)

@@ -86,7 +86,7 @@ def test_every_form_has_its_keywords() -> None:
             "minItems": 1,
             "default": "x",
         },
-        "folder": {"type": "string", "minLength": 1, "default": "data"},
+        "folder": {"type": "string", "format": "path", "minLength": 1, "default": "data"},
         "tags": {"type": "array", "items": {"type": "string"}, "uniqueItems": True, "default": []},
         "scores": {"type": "object", "additionalProperties": {"type": "number"}, "default": {}},
         "by_split": {

@@ -23,7 +23,7 @@ from hostcore_engines.kubernetes.pytorchjob import PytorchJobLauncher
 from hostcore_engines.kubernetes.trainjob import TrainJobLauncher
 from hostcore_hookspecs import FatalError, LaunchContext, TransientError
 from hostcore_hookspecs.job import Job
-from hostcore_service.guard.hosts import _METADATA
+from hostcore_service.guard.hosts import METADATA
 from hostcore_service.settings import Settings
 
 MANIFESTS = ROOT / "deploy" / "kubernetes"
@@ -178,7 +178,7 @@ def test_pods_reach_everything_but_what_jobs_may_not_name() -> None:
     assert "ports" not in everywhere
     blocks = [one["ipBlock"] for one in everywhere["to"] if "ipBlock" in one]
     assert {one["cidr"] for one in blocks} == {"0.0.0.0/0", "::/0"}
-    assert {ipaddress.ip_network(one) for block in blocks for one in block["except"]} == set(_METADATA)
+    assert {ipaddress.ip_network(one) for block in blocks for one in block["except"]} == set(METADATA)
     assert {"namespaceSelector": {}} in everywhere["to"]
     assert cache["to"] == [{"ipBlock": {"cidr": "169.254.20.10/32"}}]
     assert {one["port"] for one in cache["ports"]} == {53}

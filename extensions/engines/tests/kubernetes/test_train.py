@@ -15,9 +15,9 @@ from hostcore.plugins.describe import Description
 from hostcore.supervisor.operator_file import OperatorFile
 from hostcore_hookspecs.plan import PluginRef
 from hostcore_service.app import make_app
+from hostcore_service.descriptions import Descriptions
 from hostcore_service.settings import Settings
 from hostcore_service.train import router
-from hostcore_service.train.trainers import Trainers
 
 JOBS = "/pytorchjobs"
 REQUEST = {
@@ -40,10 +40,11 @@ def client(kubernetes: Any, site_here: Any, tmp_path: Path, monkeypatch: pytest.
         "service": {"poll_seconds": 0.1},
         "http": {"requests_per_minute": 0},
     }
-    app = make_app(Settings(operator=structure(OperatorFile, document, base_dir=tmp_path), runs=runs))
-    app.state.trainers = Trainers(
-        lambda name, _: Description(ref=PluginRef(kind="trainer", name=name, value="tiny:Trainer"))
+    known = Descriptions(
+        runs, lambda kind, name, _: Description(ref=PluginRef(kind=kind, name=name, value="tiny:Trainer"))
     )
+    settings = Settings(operator=structure(OperatorFile, document, base_dir=tmp_path), runs=runs)
+    app = make_app(settings, descriptions=known)
     with TestClient(app, "http://127.0.0.1", raise_server_exceptions=False) as connected:
         yield connected
 

@@ -18,13 +18,13 @@ from hostcore.plugins.errors import PluginError, named
 from hostcore.plugins.installed import Discovered
 from hostcore.plugins.load import qualified
 from hostcore.plugins.resolve import resolve
-from hostcore.secrets.reference import KEY, is_reference
+from hostcore.secrets.reference import KEY, is_reference, references
 from hostcore.supervisor.operator_file import HttpSettings
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.kinds import KINDS
 from hostcore_hookspecs.plan import PluginRef
 from hostcore_service.guard.environment import wrong_variable
-from hostcore_service.guard.places import wrong_places
+from hostcore_service.guard.places import walk, wrong_places
 from hostcore_service.guard.refusal import NotAllowed, matches
 
 #: Control characters, but tab and line ends; a line separator begins a line, too.
@@ -60,11 +60,11 @@ def require_allowed(job: Mapping[str, Any], http: HttpSettings, discovered: Disc
         *_environment(job, http),
         *_resources(job, http),
         *_notes(job, http),
-        *_secrets(job, "", http),
+        *_secrets(job, http),
         *wrong_places(job, http),
     ]
     known = {one.pointer for one in errors}
-    errors += [one for one in _controls(job, "") if one.pointer not in known]
+    errors += [one for one in _controls(job) if one.pointer not in known]
     if errors:
         raise Errors(errors)
 
@@ -76,7 +76,7 @@ def code_plugins(job: Mapping[str, Any], http: HttpSettings) -> bool | list[str]
     """
     if http.import_paths:
         return True
-    names = {name.rpartition("/")[2] for _, _, name in _named(job)}
+    names = {name.rpartition("/")[2] for _, _, name in plugins_of(job)}
     return sorted(one for one in _may_run_code(http) if one.rpartition("/")[2] in names) or False
 
 
@@ -88,7 +88,7 @@ def _may_run_code(http: HttpSettings) -> set[str]:
 def _plugins(job: Mapping[str, Any], http: HttpSettings, discovered: Discovered) -> Iterator[HostcoreError]:
     if job.get("import_paths") and not http.import_paths:
         yield _refused("/import_paths", "over HTTP a job brings no code: import paths are not allowed here")
-    for pointer, kind, name in _named(job):
+    for pointer, kind, name in plugins_of(job):
         ref = None if ":" in name or name.endswith(".py") else _resolved(kind, name, discovered)
         if ref is None or ":" in ref.name:  # also the name of a module alone
             if not http.import_paths:
@@ -122,7 +122,7 @@ def _is_open(ref: PluginRef, http: HttpSettings, discovered: Discovered) -> bool
     return any(matches(one, patterns) for one in names)
 
 
-def _named(job: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+def plugins_of(job: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     """Yield the place, the kind and the name of every plugin in a job."""
     for kind in ("trainer", "launcher"):
         yield from _use(f"/{kind}", kind, job.get(kind))
@@ -202,33 +202,21 @@ def _notes(job: Mapping[str, Any], http: HttpSettings) -> Iterator[HostcoreError
                 yield _refused(pointer, f"the {what} {shown(name)} is not among those that the operator allows")
 
 
-def _controls(value: Any, pointer: str) -> Iterator[HostcoreError]:
+def _controls(job: Mapping[str, Any]) -> Iterator[HostcoreError]:
     """Yield an error for every text and every key with a control character, or with lines where a line is meant."""
-    if isinstance(value, str):
-        if (_CONTROL if _LINES.fullmatch(pointer) else _CONTROL_IN_LINE).search(value):
-            yield NotAllowed("it has a control character or a line separator", pointer=pointer)
-    elif isinstance(value, Mapping):
-        for key, item in value.items():
-            below = f"{pointer}/{escaped(key)}"
-            if _CONTROL_IN_LINE.search(key):
-                yield NotAllowed("the key has a control character or a line separator", pointer=below)
-            yield from _controls(item, below)
-    elif isinstance(value, list):
-        for position, item in enumerate(value):
-            yield from _controls(item, f"{pointer}/{position}")
+    for pointer, value in walk(job):
+        if _CONTROL_IN_LINE.search(pointer.rpartition("/")[2]):
+            yield NotAllowed("the key has a control character or a line separator", pointer=pointer)
+        at, text = (f"{pointer}/{KEY}", value[KEY]) if is_reference(value) else (pointer, value)
+        if isinstance(text, str) and (_CONTROL if _LINES.fullmatch(pointer) else _CONTROL_IN_LINE).search(text):
+            yield NotAllowed("it has a control character or a line separator", pointer=at)
 
 
-def _secrets(value: Any, pointer: str, http: HttpSettings) -> Iterator[HostcoreError]:
-    if is_reference(value):
-        reference = value[KEY]
-        if not isinstance(reference, str) or not matches(reference, http.secrets):
+def _secrets(job: Mapping[str, Any], http: HttpSettings) -> Iterator[HostcoreError]:
+    for pointer, reference in references(job):
+        name = reference[KEY]
+        if not isinstance(name, str) or not matches(name, http.secrets):
             yield _refused(pointer, "this secret is not among those that the operator allows")
-    elif isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from _secrets(item, f"{pointer}/{escaped(key)}", http)
-    elif isinstance(value, list):
-        for position, item in enumerate(value):
-            yield from _secrets(item, f"{pointer}/{position}", http)
 
 
 def _refused(pointer: str, message: str) -> NotAllowed:

@@ -1,35 +1,29 @@
-"""Hosts that a job from others may name: those of the internet, and those that the operator's file lists.
+"""Hosts that a job from others may name: those that the operator's file lists, and never a cloud's metadata service.
 
-The scope of an address is decided by the address alone, in all its spellings and with embedded addresses. A name is
-looked up when the job comes in; an unknown name then passes, since only the machine that runs the job can resolve it,
-and an attacker who can make a name unknown for a moment can as well make it point elsewhere a moment later.
+An opened name is looked up when the job comes in. An unknown name passes, since only the machine that runs the job can
+resolve it; the network of that machine is what keeps a name from changing its address later.
 """
 
 import ipaddress
-import queue
 import re
 import socket
 import threading
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from fnmatch import fnmatchcase
-from typing import Final, Literal
+from typing import Final
 
 import attrs
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
-#: ``internal``: the operator may open it. ``metadata``: it is closed to all jobs.
-Scope = Literal["public", "internal", "metadata"]
 Lookup = Callable[[Collection[str]], Mapping[str, Sequence[str]]]
 
-#: Of one job. More is a scan, not a job.
+#: Names of one job. More is a scan, not a job.
 MOST_NAMES: Final = 64
 _LOOKUP_SECONDS: Final = 2.0
-#: Of this process: a thread that waits for a name server cannot be ended.
-_LOOKUPS_AT_ONCE: Final = 64
 
 #: Where a machine asks about itself, credentials above all: link-local, and what clouds put elsewhere.
-_METADATA: Final = tuple(
+METADATA: Final = tuple(
     ipaddress.ip_network(one)
     for one in (
         "169.254.0.0/16",
@@ -41,40 +35,14 @@ _METADATA: Final = tuple(
         "192.0.0.192/32",  # Oracle
     )
 )
-_METADATA_NAMES: Final = frozenset(
-    {
-        "instance-data",
-        "instance-data.ec2.internal",
-        "metadata",
-        "metadata.azure.com",
-        "metadata.azure.internal",
-        "metadata.google.internal",
-        "metadata.goog",
-        "metadata.tencentyun.com",
-        "metadata.packet.net",
-        "metadata.platformequinix.com",
-    }
+_METADATA_NAMES: Final = re.compile(
+    r"instance-data(\.ec2\.internal)?|metadata(\.(azure\.(com|internal)|google\.internal|goog|tencentyun\.com"
+    r"|packet\.net|platformequinix\.com))?"
 )
-#: Names that mean something inside of a network only: each has another owner in every network.
-_INTERNAL_NAMES: Final = re.compile(
-    r"(?:^|\.)(?:localhost|localdomain|local|internal|intranet|private|corp|home|lan|svc|home\.arpa|in-addr\.arpa"
-    r"|ip6\.arpa)$"
-)
-_LABEL: Final = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
-_NUMBER: Final = re.compile(r"(?:[0-9]+|0x[0-9a-f]*)")
+#: ``host``, ``host:port``, ``[::1]:80``, in the one spelling that all programs read alike.
+HOST: Final = r"(?:\[(?P<six>[0-9A-Fa-f:.]+)\]|(?P<name>[A-Za-z0-9_][A-Za-z0-9_.-]*))(?::(?P<port>[0-9]{1,5}))?"
 _NAT64: Final = ipaddress.ip_network("64:ff9b::/96")
 _COMPATIBLE: Final = ipaddress.ip_network("::/96")
-
-
-@attrs.frozen(kw_only=True)
-class NamedHost:
-    """A host as a URI names it."""
-
-    #: In lower case; an IPv6 address without its brackets.
-    name: str
-    port: int | None = None
-    #: Whether a name without a dot may be something else than a host.
-    may_be_text: bool = False
 
 
 @attrs.frozen(kw_only=True)
@@ -83,71 +51,51 @@ class Hosts:
 
     opened: Sequence[str] = ()
 
-    def why_not(self, host: NamedHost) -> str | None:
-        """Return the reason against a host, without a name server; None: allowed as far as its spelling shows."""
-        name = host.name.removesuffix(".")
-        try:
-            address = ipaddress.ip_address(name)
-        except ValueError:
-            return self._why_not_name(attrs.evolve(host, name=name))
-        return self._why_not_address(host, address)
+    def why_not(self, name: str, port: int | None) -> str | None:
+        """Return the reason against a host; None: allowed, as far as its name shows.
 
-    def why_not_there(self, host: NamedHost, addresses: Sequence[str]) -> str | None:
-        """Return the reason against a host with these addresses; None: allowed."""
-        for one in addresses:
-            address = ipaddress.ip_address(one.partition("%")[0])
-            if problem := self._why_not_address(host, address):
-                return f"{host.name!r} is {address}, and {problem}"
-        return None
-
-    def _why_not_address(self, host: NamedHost, address: Address) -> str | None:
-        match scope_of(address):
-            case "metadata":
-                return "link-local addresses and those of cloud metadata services are closed to jobs"
-            case "internal" if not self.is_opened(host):
-                return "addresses inside of this network are closed to jobs"
-        return None
-
-    def _why_not_name(self, host: NamedHost) -> str | None:
-        name = host.name
-        labels = name.split(".")
-        if not all(_LABEL.fullmatch(label) for label in labels) or len(name) > 253:
-            return f"{name!r} is no name of a host"
-        if _NUMBER.fullmatch(labels[-1]):
+        :param name: Without the brackets of an IPv6 address.
+        """
+        name = name.lower().removesuffix(".")
+        address = _address(name)
+        if _METADATA_NAMES.fullmatch(name) or (address is not None and _is_metadata(address)):
+            return f"{name!r} is link-local or a cloud metadata service, which is closed to jobs"
+        if address is None and re.search(r"(?:^|\.)(?:[0-9]+|0x[0-9a-f]*)$", name):
             return f"{name!r} is an address in a notation that programs read differently"
-        if name in _METADATA_NAMES:
-            return f"{name!r} is a cloud metadata service, which is closed to jobs"
-        if self.is_opened(host):
+        shown = f"[{name}]" if ":" in name else name
+        spellings = {name, shown, *([f"{shown}:{port}"] if port is not None else ())}
+        if any(one.lower() in spellings or _matches(spellings, one.lower()) for one in self.opened):
             return None
-        if _INTERNAL_NAMES.search(name) or (len(labels) == 1 and not host.may_be_text):
-            return f"{name!r} is a name inside of this network, which is closed to jobs"
+        return f"the server {name!r} is not among those that the operator has opened"
+
+
+def why_not_there(name: str, addresses: Sequence[str]) -> str | None:
+    """Return the reason against an opened name with these addresses; None: allowed."""
+    for one in addresses:
+        address = _address(one.partition("%")[0])
+        if address is not None and _is_metadata(address):
+            return f"{name!r} is {address}: link-local, or a cloud metadata service, which is closed to jobs"
+    return None
+
+
+def _matches(spellings: Collection[str], pattern: str) -> bool:
+    return any(fnmatchcase(spelling, pattern) for spelling in spellings)
+
+
+def _address(name: str) -> Address | None:
+    try:
+        return ipaddress.ip_address(name)
+    except ValueError:
         return None
 
-    def is_opened(self, host: NamedHost) -> bool:
-        """Return whether the operator has opened a host."""
-        name = host.name.removesuffix(".")
-        shown = f"[{name}]" if ":" in name else name
-        spellings = {name, shown, *([f"{shown}:{host.port}"] if host.port is not None else ())}
-        return any(
-            one.lower() in spellings or any(fnmatchcase(spelling, one.lower()) for spelling in spellings)
-            for one in self.opened
-        )
 
-
-def scope_of(address: Address) -> Scope:
-    """Return the strictest scope of an address and of the addresses embedded in it."""
-    found = {_own_scope(one) for one in (address, *_embedded(address))}
-    return "metadata" if "metadata" in found else "internal" if "internal" in found else "public"
-
-
-def _own_scope(address: Address) -> Scope:
-    if any(address.version == network.version and address in network for network in _METADATA):
-        return "metadata"
-    return "public" if address.is_global and not address.is_multicast else "internal"
+def _is_metadata(address: Address) -> bool:
+    found = (address, *_embedded(address))
+    return any(one.version == network.version and one in network for one in found for network in METADATA)
 
 
 def _embedded(address: Address) -> Iterator[ipaddress.IPv4Address]:
-    """The IPv4 addresses that an IPv6 address leads to: mapped, compatible, 6to4, Teredo, NAT64."""
+    """Yield the IPv4 addresses that an IPv6 address leads to: mapped, compatible, 6to4, Teredo, NAT64."""
     if isinstance(address, ipaddress.IPv4Address):
         return
     if address.ipv4_mapped is not None:
@@ -160,37 +108,20 @@ def _embedded(address: Address) -> Iterator[ipaddress.IPv4Address]:
         yield ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
 
 
-_lookups: Final = threading.BoundedSemaphore(_LOOKUPS_AT_ONCE)
-
-
-def look_up(names: Collection[str], seconds: float = _LOOKUP_SECONDS) -> dict[str, list[str]]:
-    """The addresses of names, as this machine knows them; those that are unknown after a while are left out.
-
-    :param seconds: For all together.
-    """
-    answers: queue.SimpleQueue[tuple[str, list[str]]] = queue.SimpleQueue()
-    deadline = time.monotonic() + seconds
-    asked = 0
-    for name in names:
-        if not _lookups.acquire(timeout=max(0.0, deadline - time.monotonic())):
-            break
-        asked += 1
-        threading.Thread(target=_look_up, args=(name, answers), name=f"look-up-{name}", daemon=True).start()
+def look_up(names: Collection[str]) -> dict[str, list[str]]:
+    """Return the addresses of names, as this machine knows them after two seconds; unknown names are left out."""
     found: dict[str, list[str]] = {}
-    for _ in range(asked):
-        try:
-            name, addresses = answers.get(timeout=max(0.0, deadline - time.monotonic()))
-        except queue.Empty:
-            break
-        found[name] = addresses
-    return found
 
+    def resolve(name: str) -> None:
+        with suppress(OSError, UnicodeError):
+            found[name] = [str(one[4][0]) for one in socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)]
 
-def _look_up(name: str, answers: "queue.SimpleQueue[tuple[str, list[str]]]") -> None:
-    try:
-        found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
-        answers.put((name, [str(one[4][0]) for one in found]))
-    except (OSError, UnicodeError):
-        answers.put((name, []))
-    finally:
-        _lookups.release()
+    def resolve_all() -> None:
+        for name in names:
+            resolve(name)
+
+    # A thread that waits for a name server cannot be ended.
+    thread = threading.Thread(target=resolve_all, name="look-up", daemon=True)
+    thread.start()
+    thread.join(_LOOKUP_SECONDS)
+    return dict(found)

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final, Literal
 
 import orjson
 from fastapi import APIRouter, Depends, Header, Query, Response
+from fastapi.concurrency import run_in_threadpool
 from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
@@ -22,6 +23,7 @@ from hostcore.secrets.scrub import scrubbed
 from hostcore.supervisor.run_status import inspect_run
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.launcher import LaunchStatus
+from hostcore_hookspecs.policy import Principal
 from hostcore_service.admission import Origin, new_launch_id
 from hostcore_service.guard.server_paths import all_without_places
 from hostcore_service.http.auth import Asker, authenticate
@@ -87,14 +89,16 @@ Cursor = Annotated[str | None, Query(max_length=512, description="`next` of the 
     summary="Submit a job",
     openapi_extra=body_of_job(examples.BODY),
 )
-def submit(body: Body, asker: Asker, service: The, response: Response, key: IdempotencyKey = None) -> Job:
+async def submit(body: Body, asker: Asker, service: The, response: Response, key: IdempotencyKey = None) -> Job:
     """Record a whole job (`job.json`), which a launcher starts as soon as it can.
 
     Problems that `hostcore validate` would find in its plugins and its data are found when it starts, and are in its
     status; `POST /v1/jobs:validate` finds them before.
     """
     origin = Origin(principal=asker, route="jobs", idempotency_key=key, body=body)
-    job, is_new = service.admission.submit(parse_object(body), origin)
+    document = await run_in_threadpool(parse_object, body)
+    await service.admission.prepare(document, asker)
+    job, is_new = await run_in_threadpool(service.admission.submit, document, origin)
     response.headers["Location"] = f"/v1/jobs/{job.run_id}"
     if is_new:
         service.dispatcher.wake()
@@ -217,7 +221,7 @@ def cancel_job(run_id: str, service: The, response: Response, body: Body) -> Job
     summary="Resume a job",
     openapi_extra=body_of_model(ResumeRequest, {"launches": 1}),
 )
-def resume_job(run_id: str, asker: Asker, service: The, response: Response, body: Body) -> Job:
+async def resume_job(run_id: str, asker: Asker, service: The, response: Response, body: Body) -> Job:
     """Launch a job that has ended once more; it continues from its newest checkpoint.
 
     The limits of `[http]` and the policies apply again; its launcher is the operator's as it is now. A job
@@ -225,17 +229,25 @@ def resume_job(run_id: str, asker: Asker, service: The, response: Response, body
     than `launches`. The body may be empty.
     """
     asked = parse_model(ResumeRequest, body) if body.strip() else ResumeRequest()
-    job = service.job(run_id)
+    job = await run_in_threadpool(service.job, run_id)
     as_seen = asked.launches in (None, job.launches)
-    if job.phase != "ended" or job.status == "succeeded" or not as_seen:
-        response.status_code = 200
-        return Job.of(job)
+    if job.phase == "ended" and job.status != "succeeded" and as_seen:
+        await service.admission.prepare_again(job, asker)
+        again = await run_in_threadpool(_relaunched, job, asker, service)
+        if again is not None:
+            return Job.of(again)
+        job = await run_in_threadpool(service.job, run_id)
+    response.status_code = 200
+    return Job.of(job)
+
+
+def _relaunched(job: StoredJob, asker: Principal, service: Service) -> StoredJob | None:
+    """Return a job that is launched once more; None if another request has resumed it."""
     again = job.queued_again(service.admission.again(job, asker), new_launch_id(job.run_id), now=now_ms())
     if not service.jobs.relaunch(job, again, most_open=service.settings.operator.http.max_submitted):
-        response.status_code = 200  # another request has resumed it
-        return Job.of(service.job(run_id))
+        return None
     service.dispatcher.wake()
-    return Job.of(again)
+    return again
 
 
 @contextmanager

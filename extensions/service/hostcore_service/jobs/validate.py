@@ -1,5 +1,6 @@
 """``POST /v1/jobs:validate``: everything that can be known of a job before it is submitted."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import attrs
@@ -72,7 +73,9 @@ async def validate(
     Its plugins are imported and its data is opened where the service runs, in a process of its own, for at most two
     minutes. Anything that cannot be checked there is in `unchecked`.
     """
-    plan, plugins, launch = await run_in_threadpool(_planned, body, asker, service)
+    document = await run_in_threadpool(parse_object, body)
+    await service.admission.prepare(document, asker)
+    plan, plugins, launch = await run_in_threadpool(_planned, document, asker, service)
     done = await check(plan, request)
     return Validated(
         job=plan.spec.to_json(),
@@ -85,9 +88,11 @@ async def validate(
     )
 
 
-def _planned(body: bytes, asker: Principal, service: Service) -> tuple[RunPlan, list[dict[str, Any]], LaunchPreview]:
+def _planned(
+    document: Mapping[str, Any], asker: Principal, service: Service
+) -> tuple[RunPlan, list[dict[str, Any]], LaunchPreview]:
     """The plan, the plugins of it with where they come from, and what its launcher would do."""
-    plan = service.admission.plan(parse_object(body), asker)
+    plan = service.admission.plan(document, asker)
     service.admission.require_new(plan)
     planned = dry_run(plan)
     plugins = [attrs.asdict(plan.provenance_of(one)) for one in plan.selected]

@@ -6,7 +6,7 @@ from http import HTTPStatus
 from typing import Annotated, Any, Final
 
 import anyio
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import APIRouter, Depends, Response
 from fastapi.concurrency import run_in_threadpool
 from pydantic import BaseModel, Field
 
@@ -18,7 +18,8 @@ from hostcore.runs.summary import UnknownRun
 from hostcore.supervisor.opening import RunConflict
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.policy import Principal
-from hostcore_service.admission import Origin
+from hostcore_service.admission import Admission, Origin
+from hostcore_service.descriptions import Descriptions
 from hostcore_service.guard.server_paths import without_places
 from hostcore_service.http.auth import Asker, authenticate
 from hostcore_service.http.body import Body, parse_object
@@ -31,7 +32,6 @@ from hostcore_service.services import Service, the_service
 from hostcore_service.store.job import StoredJob
 from hostcore_service.train.mapping import MappedJob, extra_arg_names, label, to_job
 from hostcore_service.train.request import TrainingJobRequest, read_request
-from hostcore_service.train.trainers import Trainers
 
 ROUTER = APIRouter(prefix="/train", tags=["train"], dependencies=[Depends(authenticate)], responses=ALWAYS)
 
@@ -101,12 +101,6 @@ def request_body() -> dict[str, Any]:
     }
 
 
-def the_trainers(request: Request) -> Trainers:
-    """Return the cache of trainers' hyperparameters, one for the whole process."""
-    trainers: Trainers = request.app.state.trainers
-    return trainers
-
-
 @ROUTER.post(
     "",
     status_code=201,
@@ -120,7 +114,6 @@ async def submit(
     asker: Asker,
     service: The,
     *,
-    trainers: Annotated[Trainers, Depends(the_trainers)],
     response: Response,
     key: IdempotencyKey = None,
 ) -> Any:
@@ -138,9 +131,10 @@ async def submit(
         except HostcoreError as error:
             return problem(HTTPStatus.BAD_REQUEST, all_errors(error))
         try:
-            await _ask_its_trainer(mapped, service, trainers, asker)
-            mapped = await run_in_threadpool(_for_its_trainer, mapped, service, trainers)
+            await _ask_its_trainer(mapped, service.admission, asker)
+            mapped = await run_in_threadpool(_for_its_trainer, mapped, service.admission.descriptions)
             notes = mapped.notes
+            await service.admission.prepare(mapped.document, asker)
             recorded = await run_in_threadpool(service.admission.submit, mapped.document, origin, name=mapped.name)
             job, is_new = recorded
         except HostcoreError as error:
@@ -189,15 +183,15 @@ def _read(body: bytes, service: Service) -> tuple[TrainingJobRequest, MappedJob]
     return request, mapped.noting(request.extra_args)
 
 
-async def _ask_its_trainer(mapped: MappedJob, service: Service, trainers: Trainers, asker: Principal) -> None:
+async def _ask_its_trainer(mapped: MappedJob, admission: Admission, asker: Principal) -> None:
     """See that it is known what the job's trainer takes, as far as it can be asked.
 
     :raises HostcoreError: Nothing of a job is imported, in whatever process, before it was found to be allowed.
     """
     name = mapped.document["trainer"]
-    if ":" not in name and not trainers.known(name):
-        await run_in_threadpool(service.admission.plan, mapped.document, asker)
-        await trainers.asked(name, job_dir=service.settings.runs)
+    if ":" not in name and not admission.descriptions.known("trainer", name):
+        await run_in_threadpool(admission.permitted, mapped.document, asker)
+        await admission.descriptions.asked("trainer", name)
 
 
 async def _created(job: StoredJob, service: Service) -> StoredJob:
@@ -221,10 +215,10 @@ def _not_created(job: StoredJob, request: TrainingJobRequest, mapped: MappedJob,
     return problem(HTTPStatus.BAD_REQUEST if is_conflict else HTTPStatus.INTERNAL_SERVER_ERROR, mapped.as_said(error))
 
 
-def _for_its_trainer(mapped: MappedJob, service: Service, trainers: Trainers) -> MappedJob:
+def _for_its_trainer(mapped: MappedJob, descriptions: Descriptions) -> MappedJob:
     """The job with ``model_id`` where its trainer looks for it."""
     name = mapped.document["trainer"]
-    names = None if ":" in name else trainers.hyperparams(name, job_dir=service.settings.runs)
+    names = None if ":" in name else descriptions.hyperparams(name)
     if names is None:
         return mapped
     mapped = mapped if "model_id" in names else mapped.without_model_id()

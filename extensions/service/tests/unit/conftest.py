@@ -21,6 +21,7 @@ from hostcore.plugins.installed import discover
 from hostcore.secrets.scrub import forget_all
 from hostcore.supervisor.operator_file import OperatorFile
 from hostcore_service.app import make_app
+from hostcore_service.descriptions import Ask, Descriptions
 from hostcore_service.settings import Settings
 from hostcore_service.store.database import open_database
 from hostcore_service.store.job import StoredJob
@@ -244,9 +245,10 @@ def client(service_here: Callable[..., Settings]) -> Iterator[Callable[..., Test
     """``client(http={"max_submitted": 2})``: a client of a new service, with the right token unless told otherwise."""
     with ExitStack() as stack:
 
-        def make(*, token: str | None = TOKEN, **sections: Any) -> TestClient:
+        def make(*, token: str | None = TOKEN, describe: Ask | None = None, **sections: Any) -> TestClient:
             headers = {"X-TRAINER-TOKEN": token} if token else {}
-            app = make_app(service_here(token=token, **sections))
+            settings = service_here(token=token, **sections)
+            app = make_app(settings, descriptions=Descriptions(settings.runs, describe) if describe else None)
             return stack.enter_context(
                 TestClient(app, "http://127.0.0.1", headers=headers, raise_server_exceptions=False)
             )

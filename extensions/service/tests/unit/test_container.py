@@ -143,15 +143,15 @@ class _Told:
     def __init__(self, takes: bool) -> None:
         self._takes = takes
 
-    def takes_model_id(self, name: str, *, job_dir: Path) -> bool:
+    def takes_model_id(self, trainer: str) -> bool:
         return self._takes
 
 
 def _plan(
     described: Described, environment: dict[str, str], *, takes: bool = True, world_size: int | None = None
 ) -> Any:
-    trainers: Any = _Told(takes)
-    return plan_described_job(described, environment, world_size=world_size, trainers=trainers)
+    descriptions: Any = _Told(takes)
+    return plan_described_job(described, environment, world_size=world_size, descriptions=descriptions)
 
 
 def test_on_one_machine_there_is_a_rank_for_each_gpu_unless_the_job_says_otherwise(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from annotated_types import Gt, Le, MinLen
 
 from hostcore_builtin_plugins.extras import require
 from hostcore_builtin_plugins.http_exchange import check_url
-from hostcore_hookspecs import Event, Secret
+from hostcore_hookspecs import Event, Secret, Uri
 from hostcore_hookspecs.events import ENDS, RunPreempted
 from hostcore_trackers.history import EXIT_CODES, Row
 from hostcore_trackers.job_parameters import config_of
@@ -70,7 +70,7 @@ class WandbReporter(LibraryReporter):
                 "default": "the run directory",
             },
         )
-        base_url: str | None = attrs.field(
+        base_url: Uri | None = attrs.field(
             default=None, metadata={"help": "The server.", "default": "`WANDB_BASE_URL`, or wandb's own"}
         )
         api_key: Secret | None = attrs.field(

@@ -77,7 +77,8 @@ LET_IN: list[Job] = [
     # What is no place.
     *({"hyperparams": {"text": text}} for text in ("bert-base-uncased", "meta-llama/Llama-3", "torch::nn", ".")),
     *({"hyperparams": {"text": text}} for text in ("16:9", "cuda:0", "1.2.3", "a.b.c", "0:100", "a = b, c; d")),
-    {"hyperparams": {"text": "100% sure: a/b. See https://example.com, or (https://a.org). résumé of the year"}},
+    {"hyperparams": {"text": "100% sure: a/b (1/2). Wait... ~5 days; résumé of the year 24/12. A/B\uff1a?"}},
+    *({"hyperparams": {"text": text}} for text in (r"(\d+)[/-](\w*)\.py$", "val/loss", "2026/11/28", "and/or: yes")),
     {"hyperparams": {"word": "a" * 2**20}},
     # Text for people.
     *({key: {"a": ["/etc/passwd", "http://127.0.0.1"]}} for key in ("labels", "annotations", "owner", "mock_batches")),
@@ -121,7 +122,7 @@ REFUSED: list[tuple[Job, list[str]]] = [
     ),
     (
         {"reporters": [{"use": "x", "host": one} for one in ("inside.example.com", "a.corp.example", "no.a")]},
-        ["/reporters/0/host"],
+        ["/reporters/0/host", "/reporters/2/host"],
     ),
     (data("https://data.corp.example/x", "http://8.8.8.8/x"), ["/dataset/parquet_paths/1"]),
     ({"hyperparams": {"word": "a" * 2**20 + "://x"}}, ["/hyperparams/word"]),

@@ -54,6 +54,7 @@ SENTENCES: list[tuple[int, dict[str, Any], list[Row]]] = [
     (4, {}, [({"checkpoint_base_uri": "s3://bucket/runs", "weights": "s3://bucket/w"}, [])]),
     (4, {}, [({key: place}, [f"/{key}"]) for key in ("weights", "checkpoint_base_uri") for place in PLACES]),
     (4, {}, [({"validation": {"source": "csv", "paths": [place]}}, ["/validation/paths/0"]) for place in PLACES]),
+    (4, {}, [({"hyperparams": {"data": "s3://bucket/x"}}, ["/hyperparams/data"])]),
     (5, {}, [({"resources": {"env": {"A": "1"}}}, ["/resources/env/A"]), (LOCK, ["/environment/lock"])]),
     (5, {}, [(secret("HOME"), ["/hyperparams/token"]), ({"resources": {"image": "a/b"}}, ["/resources/image"])]),
     (5, {}, [(required("numpy"), ["/environment/requirements/0"])]),

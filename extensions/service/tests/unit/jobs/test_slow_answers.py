@@ -1,11 +1,12 @@
 """An engine, a store or a trainer that does not answer keeps nobody waiting but those that ask it."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from fastapi.testclient import TestClient
 from waiting import wait_until
 
 from hostcore.plugins.describe import Description
@@ -13,7 +14,6 @@ from hostcore.runs.launch import Launch
 from hostcore_hookspecs.launcher import LaunchHandle, LogChunk
 from hostcore_hookspecs.plan import PluginRef
 from hostcore_service.jobs import files, printing
-from hostcore_service.train.trainers import Trainers
 
 #: More than there are threads for requests.
 MANY = 50
@@ -38,10 +38,11 @@ class Hanging:
         self.go_on.wait()
         return []
 
-    def describe(self, name: str, _: Any) -> Description:
+    def describe(self, kind: str, name: str, _: Any) -> Description:
         self.asked.append(name)
         self.go_on.wait()
-        return Description(ref=PluginRef(kind="trainer", name=name, value="tiny:Trainer"))
+        ref = PluginRef(kind=kind, name=name, value="tiny:Trainer")
+        return Description(ref=ref, settings_schema={"properties": {"data": {"type": "string", "format": "place"}}})
 
 
 @pytest.fixture
@@ -70,25 +71,33 @@ def test_other_requests_are_answered_while_an_engine_or_a_store_is_silent(
         assert [one.result().status_code for one in asked] == [200] * MANY
 
 
-def train(opened: Any, number: int, framework: str = "tiny") -> int:
+def train(client: TestClient, number: int, framework: str = "tiny") -> int:
     """Submit a job by the specification's words; the status."""
     places = {"checkpoint_base_uri": "s3://bucket/runs/", "dataset_uri": "s3://bucket/data/v1/"}
     request = {"framework": framework, "model_id": "tiny-1b", "run_id": f"run-{number}", **places}
-    status: int = opened.client.post("/train", json=request).status_code
-    return status
+    return int(client.post("/train", json=request).status_code)
 
 
-def test_other_requests_are_answered_while_a_trainer_is_asked_what_it_takes(opened: Any, hanging: Hanging) -> None:
-    opened.app.state.trainers = Trainers(hanging.describe)
-    turns = opened.app.state.trainers.turns.statistics
+def submit(client: TestClient, number: int, trainer: str = "tiny") -> int:
+    """Submit a job whose trainer has to declare a setting as a place; the status."""
+    job = {"trainer": trainer, "run_id": f"run-{number}", "max_steps": 1, "hyperparams": {"data": "s3://bucket/x"}}
+    return int(client.post("/v1/jobs", json=job).status_code)
+
+
+@pytest.mark.parametrize("send", [train, submit])
+def test_other_requests_are_answered_while_a_trainer_is_asked_what_it_takes(
+    send: Callable[..., int], client: Callable[..., TestClient], hanging: Hanging
+) -> None:
+    made = client(token=None, launcher="stuck", describe=hanging.describe)
+    turns = made.app.state.service.admission.descriptions.turns.statistics  # type: ignore[attr-defined]
     with ThreadPoolExecutor(MANY) as threads:
-        submitted = [threads.submit(train, opened, number) for number in range(MANY)]
+        submitted = [threads.submit(send, made, number) for number in range(MANY)]
         try:
             wait_until(lambda: turns().tasks_waiting == MANY - 1, "all of them to wait but the first")
-            assert opened.get("/v1/jobs").json()["jobs"] == []
+            assert made.get("/v1/jobs").json()["jobs"] == []
         finally:
             hanging.go_on.set()
         assert [one.result() for one in submitted] == [201] * MANY
     for number, framework in enumerate(("tiny-trainer/tiny", "Tiny_Trainer/tiny", "tiny.-_trainer/tiny"), MANY):
-        assert train(opened, number, framework) == 201
+        assert send(made, number, framework) == 201
     assert hanging.asked == ["tiny", "tiny-trainer/tiny"], "each is asked once, however it is spelled"

@@ -12,8 +12,8 @@ from fastapi.testclient import TestClient
 
 from hostcore.plugins.describe import Description
 from hostcore_hookspecs.plan import PluginRef
+from hostcore_service.descriptions import Ask
 from hostcore_service.train.router import EXAMPLE
-from hostcore_service.train.trainers import Trainers
 
 REQUEST = {
     "framework": "tiny",
@@ -29,13 +29,11 @@ Connect = Callable[..., TestClient]
 def connect(client: Connect) -> Connect:
     """``connect(http={…})``: a client of a service whose trainers declare ``model_id``, unless it is told otherwise."""
 
-    def make(*, schema: Mapping[str, Any] | None = None, **sections: Any) -> TestClient:
-        def describe(name: str, _: Any) -> Description:
-            return Description(ref=PluginRef(kind="trainer", name=name, value="tiny:Trainer"), settings_schema=schema)
+    def make(*, schema: Mapping[str, Any] | None = None, describe: Ask | None = None, **sections: Any) -> TestClient:
+        def told(kind: str, name: str, _: Any) -> Description:
+            return Description(ref=PluginRef(kind=kind, name=name, value="tiny:Trainer"), settings_schema=schema)
 
-        made = client(**{"launcher": "stuck", **sections})
-        made.app.state.trainers = Trainers(describe)  # type: ignore[attr-defined]
-        return made
+        return client(describe=describe or told, **{"launcher": "stuck", **sections})
 
     return make
 
@@ -339,8 +337,7 @@ def test_jobs_of_the_other_route_are_found_by_name(connect: Connect) -> None:
 
 
 def test_what_the_service_does_not_expect_is_its_own_failure(connect: Connect) -> None:
-    client = connect()
-    client.app.state.trainers = None  # type: ignore[attr-defined]
+    client = connect(describe=lambda *_: 1 / 0)
     answer = client.post("/train", json=REQUEST)
     assert answer.status_code == 500
     assert answer.headers["content-type"] == "application/problem+json"
