@@ -26,7 +26,6 @@ from hostcore.job.data import with_brought
 from hostcore.job.spec import JobSpec, job_view
 from hostcore.plugins.errors import of_content
 from hostcore.plugins.extensions import load_extension
-from hostcore.plugins.installed import discover
 from hostcore.runs.control import read_cancel
 from hostcore.runs.documents import from_document
 from hostcore.runs.findings import OTHER_CODE, OTHER_PLUGINS
@@ -402,7 +401,7 @@ class _Supervision:
         if not self._plan.plots:
             return
         try:
-            if registered := discover().extensions_of(FUNCTIONS_GROUP).get("plot_loss"):
+            if registered := self._plan.discovered.extensions_of(FUNCTIONS_GROUP).get("plot_loss"):
                 draw = load_extension(registered, FunctionType)
                 draw(self._directory.events, self._directory.loss_plot, title=self._directory.run_id)
         except Exception as error:  # noqa: BLE001 - a picture must not cost the run its end
