@@ -8,6 +8,7 @@ import faulthandler
 import gc
 import os
 import sys
+from collections.abc import Set
 from pathlib import Path
 from typing import BinaryIO, NoReturn
 
@@ -19,7 +20,7 @@ from hostcore.secrets.scrub import scrub
 from hostcore_conformance.asking import open_session
 from hostcore_conformance.check import Check, checks_for, with_required
 from hostcore_conformance.process.exchange import Begun, CheckRequest, Done, Ended, Event, Opened, Refused, encode
-from hostcore_conformance.process.fork_server import Imported, fork_server, makes_runs, preload
+from hostcore_conformance.process.fork_server import fork_server, makes_runs
 from hostcore_conformance.result import CheckResult
 from hostcore_conformance.session import Session, selected
 from hostcore_conformance.subject import find_plugin
@@ -57,11 +58,9 @@ class _Answers:
 
 def _answer(request: CheckRequest, answers: _Answers, trace: BinaryIO) -> None:
     faulthandler.enable(trace)
-    gc.disable()  # until torch is imported; see `preload`
+    gc.disable()  # until all is imported; see `preload`
     try:
-        families = _families(request)
-        if makes_runs(families):
-            fork_server().prepare()  # while this process imports what the example needs
+        _import_runs(_families(request))
         session = _open(request)
         wanted = session.select(request.only)
     except HostcoreError as error:
@@ -79,11 +78,6 @@ def _answer(request: CheckRequest, answers: _Answers, trace: BinaryIO) -> None:
             )
         )
         known = {one.id for one in request.known}
-        if makes_runs(families):
-            for imported in Imported:
-                preload(imported)
-        if makes_runs(families, fresh=True):
-            fork_server().prepare(fresh=True)  # not before: three processes would import torch at once
         gc.freeze()
         gc.enable()
         for check in checks:
@@ -103,6 +97,14 @@ def _families(request: CheckRequest) -> set[str]:
     known = {one.id for one in request.known}
     checks = with_required(selected(of_kind, request.only), of_kind)
     return {check.family for check in checks if check.id not in known}
+
+
+def _import_runs(families: Set[str]) -> None:
+    """Import what the runs of some checks need, before any code of the plugin is there."""
+    if makes_runs(families, fresh=True):
+        fork_server().prepare(fresh=True)
+    if makes_runs(families):
+        fork_server().fork_here()
 
 
 def _made(session: Session, check: Check, request: CheckRequest, answers: _Answers, trace: BinaryIO) -> CheckResult:

@@ -4,13 +4,13 @@ A check that needs processes of their own, because it kills them or because noth
 functions in them by name. The server never computes anything and never imports the plugin: a fork must not inherit
 torch's threads, nor what a plugin keeps in its modules.
 
-A server is a chain of processes, each a fork of the one before that has imported more, so that torch is imported once.
-The first has imported next to nothing: what it forks is as good as a new interpreter. Each waits with its imports until
-it, or one behind it, is asked.
+The servers form chains of processes, each a fork of the one before that has imported more, so that torch is imported
+once. The first has imported next to nothing: what it forks is as good as a new interpreter. Each waits with its imports
+until it, or one behind it, is asked.
 
 A child that is to share nothing at all with the others, not even the seed of Python's hashes, is forked by a second
-server. Where a process with such libraries cannot safely be forked (macOS), a child is a new interpreter. That takes
-seconds.
+chain. The process of ``hostcore check`` needs only one chain: it forks the server of runs from itself. Where a process
+with such libraries cannot safely be forked (macOS), a child is a new interpreter. That takes seconds.
 """
 
 import atexit
@@ -108,31 +108,15 @@ class ChildEnd:
 
 
 class ForkServer:
-    """Starts one child at a time.
+    """Starts one child at a time, in the chain of processes that has what the child needs.
 
-    :param hash_seed: Of Python's hashes in all children; if not given, that of the environment, or one by chance.
+    There are two chains, with different seeds of Python's hashes, each begun when it is needed first.
     """
 
-    def __init__(self, hash_seed: str | None = None) -> None:
-        # One thread each, unless the environment has another number; see `process_kept`.
-        path = [one for one in sys.path if one and isinstance(one, str)]  # as `import` looks at it
-        environment = {THREADS: "1", **os.environ, "PYTHONPATH": os.pathsep.join(path)}
-        self._hash_seed = {} if hash_seed is None else {_HASH_SEED: hash_seed}
-        self._with_other_hashes: ForkServer | None = None
-        pipes = [(os.pipe(), os.pipe()) for _ in Imported]
-        self._links = {
-            imported: _Link(asks=asks, reads=reads)
-            for imported, ((_, asks), (reads, _)) in zip(Imported, pipes, strict=True)
-        }
-        theirs = [descriptor for (asked, _), (_, answers) in pipes for descriptor in (asked, answers)]
-        command = [sys.executable, "-P", "-m", _MODULE, *map(str, theirs)]
-        try:
-            self._server = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, env=environment | self._hash_seed, pass_fds=theirs
-            )
-        finally:
-            for descriptor in theirs:
-                os.close(descriptor)
+    def __init__(self) -> None:
+        self._chains: dict[bool, _Chain] = {}
+        #: To a fork of this process; see :meth:`fork_here`.
+        self._forked: _Link | None = None
 
     def call(
         self,
@@ -155,16 +139,7 @@ class ForkServer:
         :param imported: Modules that the child finds imported.
         :param fresh: Whether the child has another seed of Python's hashes.
         """
-        if fresh and _FORKS:
-            return self._other().call(
-                function,
-                arguments,
-                folder=folder,
-                timeout_seconds=timeout_seconds,
-                environment=environment,
-                imported=imported,
-            )
-        link = self._links[imported if _FORKS else Imported.LITTLE]
+        link = self._link(imported, fresh=fresh)
         answer, output, work = folder / "answer.json", folder / "output.txt", folder / "work"
         work.mkdir()
         defaults = {THREADS: "1"} if imported is Imported.RUN else {}  # others are to see the environment as it is
@@ -175,11 +150,11 @@ class ForkServer:
             "output": str(output),
             "folder": str(work),
             "path": [str(Path(entry).absolute()) for entry in sys.path],
-            "environment": {**defaults, **os.environ, **self._hash_seed, **(environment or {})},
+            "environment": {**defaults, **os.environ, **link.hash_seed, **(environment or {})},
         }
         started = time.monotonic()
         link.ask(question)
-        pid = self._read(link)
+        pid = link.read()
         timed_out = True
         try:
             timed_out = not link.is_answered(timeout_seconds)
@@ -187,7 +162,7 @@ class ForkServer:
             if timed_out:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-            code = os.waitstatus_to_exitcode(self._read(link))
+            code = os.waitstatus_to_exitcode(link.read())
         return ChildEnd(
             code=code,
             timed_out=timed_out,
@@ -197,43 +172,94 @@ class ForkServer:
         )
 
     def prepare(self, *, fresh: bool = False) -> None:
-        """Let the server import what a run imports, while this process does something else.
+        """Let a chain import what a run imports, while this process does something else."""
+        if _FORKS:
+            self._link(Imported.RUN, fresh=fresh).prepare()
 
-        :param fresh: Also the server of children with another seed of Python's hashes.
+    def fork_here(self) -> None:
+        """Import what a run imports, and fork the server of children that have it from this process.
+
+        So it is imported once for both. No code of a plugin may have run before.
         """
+        for imported in Imported:
+            preload(imported)
+        if _FORKS:
+            link, theirs = _Link.opened()
+            if os.fork() == 0:
+                _end_with_parent()
+                link.close()
+                signal.signal(signal.SIGINT, signal.SIG_IGN)
+                if THREADS not in os.environ:
+                    sys.modules["torch"].set_num_threads(1)
+                _answer_all(*theirs)
+                os._exit(0)
+            for descriptor in theirs:
+                os.close(descriptor)
+            self._forked = link
+
+    def _link(self, imported: Imported, *, fresh: bool) -> "_Link":
         if not _FORKS:
-            return
-        self._links[Imported.RUN].prepare()
-        if fresh:
-            self._other().prepare()
-
-    def _other(self) -> "ForkServer":
-        if self._with_other_hashes is None:
-            self._with_other_hashes = ForkServer("1" if os.environ.get(_HASH_SEED) != "1" else "2")
-        return self._with_other_hashes
-
-    def _read(self, link: "_Link") -> int:
-        number = link.read()
-        if number is None:
-            raise RuntimeError(f"the server of processes has ended with {self._server.wait()}")
-        return number
+            imported, fresh = Imported.LITTLE, False  # each child is a new interpreter
+        if self._forked is not None and imported is Imported.RUN and not fresh:
+            return self._forked
+        other = fresh or self._forked is not None  # one interpreter beside this one is enough
+        if other not in self._chains:
+            self._chains[other] = _Chain(_other_hash_seed() if other else {})
+        return self._chains[other].links[imported]
 
     def close(self) -> None:
-        """End the server, also if it is in the middle of its imports."""
-        if self._with_other_hashes is not None:
-            self._with_other_hashes.close()
-        for link in self._links.values():
+        """End the servers, also if they are in the middle of their imports."""
+        if self._forked is not None:
+            self._forked.close()
+        for chain in self._chains.values():
+            chain.close()
+
+
+def _other_hash_seed() -> Mapping[str, str]:
+    return {_HASH_SEED: "1" if os.environ.get(_HASH_SEED) != "1" else "2"}
+
+
+class _Chain:
+    """The processes of a chain, in a new interpreter.
+
+    :param hash_seed: The environment variable with the seed of Python's hashes in all of them; empty: as everywhere.
+    """
+
+    def __init__(self, hash_seed: Mapping[str, str]) -> None:
+        # One thread each, unless the environment has another number; see `process_kept`.
+        path = [one for one in sys.path if one and isinstance(one, str)]  # as `import` looks at it
+        environment = {THREADS: "1", **os.environ, "PYTHONPATH": os.pathsep.join(path), **hash_seed}
+        opened = {imported: _Link.opened(hash_seed) for imported in Imported}
+        self.links = {imported: link for imported, (link, _) in opened.items()}
+        theirs = [descriptor for _, pair in opened.values() for descriptor in pair]
+        command = [sys.executable, "-P", "-m", _MODULE, *map(str, theirs)]
+        try:
+            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, env=environment, pass_fds=theirs)
+        finally:
+            for descriptor in theirs:
+                os.close(descriptor)
+
+    def close(self) -> None:
+        for link in self.links.values():
             link.close()
-        self._server.kill()
-        self._server.wait()
+        self._process.kill()
+        self._process.wait()
 
 
 @attrs.frozen(kw_only=True)
 class _Link:
-    """The pipes to a process of the chain."""
+    """The pipes to a process of a chain."""
 
     asks: int
     reads: int
+    #: The environment variable for its children, if they have other hashes than this process.
+    hash_seed: Mapping[str, str] = attrs.field(factory=dict)
+
+    @classmethod
+    def opened(cls, hash_seed: Mapping[str, str] | None = None) -> "tuple[_Link, tuple[int, int]]":
+        """Return a link, and the descriptors of the process behind it: to be asked on, and to answer on."""
+        (asked, asks), (reads, answers) = os.pipe(), os.pipe()
+        return cls(asks=asks, reads=reads, hash_seed=hash_seed or {}), (asked, answers)
 
     def ask(self, question: Mapping[str, Any]) -> None:
         _write(self.asks, json.dumps(question).encode() + b"\n")
@@ -244,14 +270,17 @@ class _Link:
     def is_answered(self, timeout_seconds: float) -> bool:
         return bool(select.select([self.reads], [], [], timeout_seconds)[0])
 
-    def read(self) -> int | None:
-        """The number that was answered; None if the server has ended."""
+    def read(self) -> int:
+        """The number that was answered.
+
+        :raises RuntimeError: The process has ended.
+        """
         line = b""
         # Byte by byte: what a buffer holds back, `select` does not see.
         while not line.endswith(b"\n"):
             byte = os.read(self.reads, 1)
             if not byte:
-                return None
+                raise RuntimeError("the server of processes has ended")
             line += byte
         return int(line)
 

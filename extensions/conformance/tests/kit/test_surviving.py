@@ -20,7 +20,7 @@ from waiting import wait_until
 
 from hostcore_conformance.checks.trainer import memory
 from hostcore_conformance.excerpt import Beginning, shortened
-from hostcore_conformance.process.fork_server import ForkServer, Imported
+from hostcore_conformance.process.fork_server import ForkServer, Imported, _Link
 from hostcore_hookspecs import Shard
 
 
@@ -129,23 +129,25 @@ def test_a_child_does_not_outlive_a_server_that_is_killed(fork_server: ForkServe
     server, file = ForkServer(), tmp_path / "pid"
     options = {"file": str(file), "imported": Imported.LITTLE}
     with ThreadPoolExecutor() as threads:
+        others = _children(os.getpid())
         staying = threads.submit(call, server, "stay", tmp_path / "1", **options)
         wait_until(lambda: file.exists() and file.read_text(), "the child to be running")
-        server._server.kill()
-        with pytest.raises(RuntimeError, match="the server of processes has ended with -9"):
+        (pid,) = _children(os.getpid()) - others
+        os.kill(pid, signal.SIGKILL)
+        with pytest.raises(RuntimeError, match="the server of processes has ended"):
             staying.result()
     wait_until(lambda: not _runs(int(file.read_text())), "the child to be gone")
     server.close()
 
 
 def test_a_server_is_closed_in_the_middle_of_its_imports() -> None:
-    server = ForkServer()
+    server, others = ForkServer(), _children(os.getpid())
     server.prepare()
-    children = Path(f"/proc/{server._server.pid}/task/{server._server.pid}/children")
-    wait_until(children.read_text, "the process that is to import torch to be there")
-    (importing,) = map(int, children.read_text().split())
+    (first,) = _children(os.getpid()) - others
+    wait_until(lambda: _children(first), "the process that is to import torch to be there")
+    (importing,) = _children(first)
     server.close()
-    assert server._server.returncode == -signal.SIGKILL
+    assert not _runs(first)
     wait_until(lambda: not _runs(importing), "that process to be gone, too")
 
 
@@ -160,21 +162,20 @@ def test_how_a_child_has_ended_is_told(fork_server: ForkServer, tmp_path: Path) 
 def test_a_child_that_has_ended_before_it_is_looked_at_does_not_hang(
     fork_server: ForkServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answer, read = tmp_path / "1/answer.json", fork_server._read
-    pipe = fork_server._links[Imported.RUN].reads
+    answer, read = tmp_path / "1/answer.json", _Link.read
 
-    def both_are_told() -> bool:
+    def both_are_told(pipe: int) -> bool:
         if not answer.exists() or not (pid := answer.read_text()):
             return False
         waiting = int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)
         return waiting >= len(f"{pid}\n0\n")  # its number, and how it has ended
 
-    def read_late(link: Any) -> int:
-        wait_until(both_are_told, "the child to be over")
-        monkeypatch.setattr(fork_server, "_read", read)
+    def read_late(link: _Link) -> int:
+        wait_until(lambda: both_are_told(link.reads), "the child to be over")
+        monkeypatch.setattr(_Link, "read", read)
         return read(link)
 
-    monkeypatch.setattr(fork_server, "_read", read_late)
+    monkeypatch.setattr(_Link, "read", read_late)
     (tmp_path / "1").mkdir()
     ended = fork_server.call("os:getpid", {}, folder=tmp_path / "1", timeout_seconds=300)
     assert (ended.code, ended.timed_out) == (0, False)
@@ -201,6 +202,10 @@ def test_a_child_that_hangs_is_killed_with_all_that_it_has_started(fork_server: 
         time.sleep(0.01)
     assert not _runs(pid)
     assert call(fork_server, "told", tmp_path / "2").code == 0, "the server goes on"
+
+
+def _children(pid: int) -> set[int]:
+    return {int(one) for task in Path(f"/proc/{pid}/task").glob("*/children") for one in task.read_text().split()}
 
 
 def _runs(pid: int) -> bool:
