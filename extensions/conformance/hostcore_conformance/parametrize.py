@@ -39,6 +39,12 @@ class BoundCheck:
         return {"plugin": attrs.asdict(self._session.ref), "result": result.as_dict()} if result else None
 
     @property
+    def error(self) -> BaseException | None:
+        """The exception that the check ended with; of a check that reports one of the plugin's, that one."""
+        error = self._session.error(self.check)
+        return (error.__cause__ or error) if isinstance(error, ConformanceError) else error
+
+    @property
     def families(self) -> set[str]:
         """The check, and those that it requires."""
         return {check.family for check in with_required([self.check], self._session.checks)}

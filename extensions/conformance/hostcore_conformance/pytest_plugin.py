@@ -67,6 +67,14 @@ def pytest_runtest_makereport(
     return report
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_exception_interact(node: Any, call: pytest.CallInfo[Any]) -> None:
+    """Called by pytest after a failure: ``--pdb`` stops where the plugin raised, or where the check did."""
+    bound = _bound(node)
+    if bound is not None and bound.error is not None:
+        call.excinfo = pytest.ExceptionInfo.from_exception(bound.error)
+
+
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     """Called once by pytest, at the end."""
     outcomes = sorted(_outcomes(terminalreporter), key=lambda one: (one["plugin"]["kind"], one["plugin"]["name"]))

@@ -129,6 +129,18 @@ def test_every_check_is_a_test_with_its_own_outcome(package: Path) -> None:
     assert list(ET.parse(package / "x.xml").iter("property")) == [], "the report is not spread over the JUnit file"
 
 
+@pytest.mark.parametrize(
+    ("name", "place"), [("odd_jobs", "broken_policies/__init__.py("), ("leaves_plan", "checks/policy.py(")]
+)
+def test_the_debugger_stops_where_the_plugin_raised_or_else_in_the_check(name: str, place: str, package: Path) -> None:
+    test = package / "tests" / "test_conformance.py"
+    test.write_text(TESTS.replace("policy.leaves_plan", f"policy.{name}"))
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--pdb", "-k", f"test_must and policy.{name}"]
+    said = subprocess.run(command, cwd=package, input="q\n", capture_output=True, text=True, check=False)
+    stopped = said.stdout.partition("PDB post_mortem")[2].partition("(Pdb)")[0]
+    assert place in stopped, said.stdout + said.stderr
+
+
 def test_a_known_failure_is_xfailed_with_its_reason(package: Path) -> None:
     file = package / "pyproject.toml"
     file.write_text(file.read_text().replace(', "policy.answers" = "it did not, once"', ""))
