@@ -67,6 +67,15 @@ class Check:
         self.function(subject)
 
 
+def has_hook(name: str) -> Callable[["Subject"], str | None]:
+    """Return the capability of plugins that implement a hook."""
+
+    def reason(subject: "Subject") -> str | None:
+        return None if subject.has(name) else f"it has no {name}"
+
+    return reason
+
+
 _table: dict[str, Check] = {}
 
 

@@ -1,6 +1,5 @@
 """The first rows of another data source: so that an epoch of any example is a matter of a few steps."""
 
-import functools
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -11,9 +10,9 @@ from annotated_types import Ge
 from hostcore.job.load import load_job
 from hostcore.job.names import DATA_SECTIONS
 from hostcore.plugins.hooks import Hooks
-from hostcore.plugins.installed import Discovered, discover
 from hostcore.plugins.load import load_component
 from hostcore.plugins.resolve import Selected, resolve
+from hostcore_conformance.subject import installed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -48,18 +47,12 @@ class DataExcerpt:
     def open_dataset(self, dataset: Mapping[str, Any], ctx: "DataContext") -> "Beginning":  # noqa: ARG002
         """Open the other source's dataset."""
         given = self._settings
-        ref = resolve(given.of, "data_source", _installed())
+        ref = resolve(given.of, "data_source", installed())
         selected = Selected(ref=ref, settings=given.settings, named_at="/source")
         source = load_component(selected, job_dir=Path(given.folder), import_paths=True)
         open_dataset = Hooks([source], kinds=("data_source",)).bind("open_dataset", of=source)
         assert open_dataset is not None
         return Beginning(open_dataset(given.whole, ctx), given.rows)
-
-
-@functools.cache
-def _installed() -> Discovered:
-    """Return the installed plugins, cached: a run asks for each of its data, and nothing is installed during checks."""
-    return discover()
 
 
 class Beginning:

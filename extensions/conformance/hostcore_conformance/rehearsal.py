@@ -20,7 +20,7 @@ from hostcore.supervisor.plan import make_plan
 from hostcore.supervisor.remote.bringing import bring_here
 from hostcore_conformance.errors import ConformanceError, NoExample
 from hostcore_conformance.process.settings import process_kept
-from hostcore_conformance.subject import Subject
+from hostcore_conformance.subject import Subject, installed
 from hostcore_hookspecs import hookimpl
 from hostcore_hookspecs.events import Event, RunStarted
 
@@ -190,7 +190,7 @@ def run_small(job: Mapping[str, Any], *, runs: Path, job_dir: Path) -> Rehearsal
     :param job_dir: Where import paths and relative paths start.
     :raises HostcoreError: The job is invalid.
     """
-    plan = attrs.evolve(make_plan(job, runs=runs, job_dir=job_dir), plots=False)
+    plan = attrs.evolve(make_plan(job, runs=runs, job_dir=job_dir, discovered=installed()), plots=False)
     with process_kept(), Interrupts() as interrupts:
         plan, _ = bring_here(plan, lambda _: None)
         opened = open_run(plan)

@@ -1,7 +1,9 @@
 """The plugin that is checked, as the checks see it."""
 
 import copy
+import functools
 import itertools
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,7 +15,7 @@ from hostcore.job.paths import with_absolute_paths
 from hostcore.plugins.attribution import in_package, place
 from hostcore.plugins.errors import PluginError, one_line
 from hostcore.plugins.hooks import WORKER_KINDS, Hooks
-from hostcore.plugins.installed import discover
+from hostcore.plugins.installed import Discovered, discover
 from hostcore.plugins.load import Component, import_class, load_component
 from hostcore.plugins.resolve import Selected, resolve
 from hostcore.runs.directory import cache_dir
@@ -228,6 +230,16 @@ def brought_sections(
     return {key: getattr(complete, key).to_json() for key in sections}
 
 
+def installed() -> Discovered:
+    """Return the plugins that are installed, found once: each run of a check asks, and no check installs anything."""
+    return _installed_on(tuple(sys.path))
+
+
+@functools.cache
+def _installed_on(_: tuple[str, ...]) -> Discovered:
+    return discover()
+
+
 def find_plugin(name: str, kind: str | None = None) -> PluginRef:
     """The plugin of a name.
 
@@ -235,7 +247,7 @@ def find_plugin(name: str, kind: str | None = None) -> PluginRef:
     :param kind: Needed where plugins of several kinds share the name.
     :raises PluginError: There is none, or there are several.
     """
-    found = discover()
+    found = installed()
     if kind is not None:
         return resolve(name, kind, found)
     if ":" in name:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from hostcore_conformance.check import check
+from hostcore_conformance.check import check, has_hook
 from hostcore_conformance.checks.callback.kit_callbacks import Sabotage, Witness
 from hostcore_conformance.checks.callback.stage import (
     FAILURE_STEP,
@@ -147,11 +147,7 @@ def works_without(subject: Subject, variant: str) -> None:
         )
 
 
-def _chooses(subject: Subject) -> str | None:
-    return None if subject.has("select_device") else "it has no select_device"
-
-
-@check("callback.select_device", capability=_chooses)
+@check("callback.select_device", capability=has_hook("select_device"))
 def select_device(subject: Subject) -> None:
     """It chooses one of the devices that there are, or none.
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from hostcore.errors import all_errors
 from hostcore.job.names import DATA_SECTIONS
-from hostcore_conformance.check import check
+from hostcore_conformance.check import check, has_hook
 from hostcore_conformance.checks.trainer.stage import Stage, on_stage, own_copy, transform_of
 from hostcore_conformance.differences import ValueDifference, first_difference
 from hostcore_conformance.errors import ConformanceError, NotApplicable
@@ -14,11 +14,7 @@ from hostcore_conformance.subject import Subject, brought_sections
 from hostcore_hookspecs.errors import HostcoreError
 
 
-def _brings_data(subject: Subject) -> str | None:
-    return None if subject.has("data_sections") else "it has no data_sections"
-
-
-@check("trainer.data_sections", since="1.1.0", capability=_brings_data)
+@check("trainer.data_sections", since="1.1.0", capability=has_hook("data_sections"))
 def data_sections(subject: Subject) -> None:
     """The result of data_sections is data as a job would name it, and the same whenever it is called.
 
@@ -158,11 +154,7 @@ def prepare_repeatable(subject: Subject) -> None:
         )
 
 
-def _transforms(subject: Subject) -> str | None:
-    return None if subject.has("transform_batch") else "it has no transform_batch"
-
-
-@check("trainer.transform_pure", requires=("trainer.trains",), capability=_transforms)
+@check("trainer.transform_pure", requires=("trainer.trains",), capability=has_hook("transform_batch"))
 def transform_pure(subject: Subject) -> None:
     """The result of transform_batch depends on its arguments alone.
 

@@ -1,19 +1,18 @@
 """The files that a trainer puts into checkpoints."""
 
 import json
-import os
 import shutil
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import chdir, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 from hostcore.checkpoints.errors import CheckpointError
 from hostcore.checkpoints.find import committed, verify
 from hostcore.checkpoints.names import record_name
-from hostcore_conformance.check import check
+from hostcore_conformance.check import check, has_hook
 from hostcore_conformance.checks.trainer.attempts import (
     STEPS,
     attempt,
@@ -30,14 +29,7 @@ from hostcore_conformance.subject import Subject
 _MIDDLE: Final = 4
 
 
-def _lacks(method: str) -> Callable[[Subject], str | None]:
-    def reason(subject: Subject) -> str | None:
-        return None if subject.has(method) else f"it has no method {method}"
-
-    return reason
-
-
-@check("trainer.checkpoint_info_is_json", capability=_lacks("save_checkpoint"))
+@check("trainer.checkpoint_info_is_json", capability=has_hook("save_checkpoint"))
 def checkpoint_info_is_json(subject: Subject) -> None:
     """save_checkpoint returns plain JSON, or None.
 
@@ -73,7 +65,7 @@ def checkpoint_info_is_json(subject: Subject) -> None:
             )
 
 
-@check("trainer.checkpoint_stays_in_its_folder", requires=("trainer.trains",), capability=_lacks("save_checkpoint"))
+@check("trainer.checkpoint_stays_in_its_folder", requires=("trainer.trains",), capability=has_hook("save_checkpoint"))
 def checkpoint_stays_in_its_folder(subject: Subject) -> None:
     """save_checkpoint writes into output_dir, and nowhere else.
 
@@ -92,7 +84,7 @@ def checkpoint_stays_in_its_folder(subject: Subject) -> None:
             list(stage.steps(1))
             own = run_dir / "checkpoints" / f".step-{step}" / "trainer"
             own.mkdir(parents=True)
-            with _working_in(elsewhere):
+            with chdir(elsewhere):
                 before = _files(run_dir, elsewhere)
                 stage.call("save_checkpoint", stage.state, step, str(own), step == 2, stage.ctx)
                 after = _files(run_dir, elsewhere)
@@ -110,16 +102,6 @@ def checkpoint_stays_in_its_folder(subject: Subject) -> None:
             got=f"{', '.join(dict.fromkeys(written))} written beside it",
             fix="Build every path from output_dir: Path(output_dir) / name. It is another folder at each checkpoint.",
         )
-
-
-@contextmanager
-def _working_in(folder: Path) -> Iterator[None]:
-    before = Path.cwd()
-    os.chdir(folder)
-    try:
-        yield
-    finally:
-        os.chdir(before)
 
 
 def _files(*folders: Path) -> dict[Path, tuple[int, int]]:
@@ -217,7 +199,7 @@ _watching: set[int] = set()
     "trainer.checkpoint_without_pickle",
     level="should",
     requires=("trainer.state_round_trips",),
-    capability=_lacks("load_checkpoint"),
+    capability=has_hook("load_checkpoint"),
 )
 def checkpoint_without_pickle(subject: Subject) -> None:
     """Loading a checkpoint runs no code from it.

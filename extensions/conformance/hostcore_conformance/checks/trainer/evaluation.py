@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import attrs
 
-from hostcore_conformance.check import check
+from hostcore_conformance.check import check, has_hook
 from hostcore_conformance.checks.trainer.stage import Stage, losses_in, models_of, on_stage, own_copy
 from hostcore_conformance.differences import ValueDifference, first_difference
 from hostcore_conformance.errors import ConformanceError, NotApplicable
@@ -17,18 +17,6 @@ from hostcore_conformance.subject import Subject
 
 #: The trainer's methods of evaluation, and the data of the job that each is for.
 _SPLITS: Final = {"validate_step": "validation", "test_step": "test"}
-
-
-def _validates(subject: Subject) -> str | None:
-    return None if subject.has("validate_step") else "it has no validate_step"
-
-
-def _computes_metrics(subject: Subject) -> str | None:
-    return None if subject.has("evaluation_metrics") else "it has no evaluation_metrics"
-
-
-def _samples(subject: Subject) -> str | None:
-    return None if subject.has("generate_sample") else "it has no generate_sample"
 
 
 def _require_split(subject: Subject, method: str) -> str:
@@ -42,6 +30,8 @@ def _require_split(subject: Subject, method: str) -> str:
 
 
 def _require_samples(subject: Subject) -> None:
+    if not subject.has("generate_sample"):
+        raise NotApplicable("it has no generate_sample")
     if not subject.job.get("samples"):
         raise NotApplicable(
             'the example job has no "samples" to generate; give it one: "samples": [{"prompt": "..."}]',
@@ -75,8 +65,6 @@ def leaves_training_alone(subject: Subject, method: str) -> None:
     for which eval() was called and train() was not.
     """
     if method == "generate_sample":
-        if reason := _samples(subject):
-            raise NotApplicable(reason)
         _require_samples(subject)
     else:
         _require_split(subject, method)
@@ -130,7 +118,7 @@ def _kept(stage: Stage) -> Any:
     return {**parameters, "state_dict": copy.deepcopy(stage.call("state_dict", stage.state))}
 
 
-@check("trainer.evaluates_one_row", requires=("trainer.trains",), capability=_validates)
+@check("trainer.evaluates_one_row", requires=("trainer.trains",), capability=has_hook("validate_step"))
 def evaluates_one_row(subject: Subject) -> None:
     """A validation can end with a batch of one row.
 
@@ -164,7 +152,7 @@ def evaluates_one_row(subject: Subject) -> None:
         )
 
 
-@check("trainer.evaluation_weight", requires=("trainer.evaluates_one_row",), capability=_validates)
+@check("trainer.evaluation_weight", requires=("trainer.evaluates_one_row",), capability=has_hook("validate_step"))
 def evaluation_weight(subject: Subject) -> None:
     """The mean over the validation data does not depend on how they are cut into batches.
 
@@ -235,7 +223,12 @@ def _score(stage: Stage, rows: Any) -> tuple[dict[str, float], float]:
         return metrics, read_weight(result, "validate_step", rows=rows.num_rows)
 
 
-@check("trainer.evaluation_metrics", since="1.1.0", requires=("trainer.reproducible",), capability=_computes_metrics)
+@check(
+    "trainer.evaluation_metrics",
+    since="1.1.0",
+    requires=("trainer.reproducible",),
+    capability=has_hook("evaluation_metrics"),
+)
 def evaluation_metrics(subject: Subject) -> None:
     """The result of evaluation_metrics depends on the rows of its evaluation alone.
 
@@ -305,7 +298,7 @@ class _Repeating:
             yield repeated._replace(raw_batch=own_copy(rows.slice(0, max(rows.num_rows // 3, 1))))
 
 
-@check("trainer.samples", requires=("trainer.trains",), capability=_samples)
+@check("trainer.samples", requires=("trainer.trains",), capability=has_hook("generate_sample"))
 def samples(subject: Subject) -> None:
     """A sample is written into its folder, and nowhere else.
 

@@ -48,6 +48,25 @@ def gradients_seen() -> Iterator[list[Any]]:
         handle.remove()
 
 
+def gradient_of_step(stage: Stage, *prepared: Any) -> Any:
+    """Make a step with the model in evaluation mode; return its gradient, a flat vector.
+
+    :param prepared: The batches of the step.
+    :raises NotApplicable: No torch optimizer takes part in it.
+    """
+    import torch
+
+    from hostcore.worker.modes import modules_in
+
+    for module in (module for model in modules_in(stage.state) for module in model.modules()):
+        module.training = False
+    with gradients_seen() as seen:
+        stage.step(prepared if len(prepared) > 1 else prepared[0])
+    if not seen:
+        raise NotApplicable("no torch optimizer takes part in its train_step")
+    return torch.cat(seen)
+
+
 @contextmanager
 def gradients_received(parameters: Mapping[str, Any]) -> Iterator[AnySet[str]]:
     """Collect the names of the parameters that ``backward()`` gives a gradient, also one that is cleared afterwards."""

@@ -6,7 +6,7 @@ from typing import Any, Final
 import attrs
 
 from hostcore_conformance.check import check
-from hostcore_conformance.checks.trainer.learning import gradients_seen
+from hostcore_conformance.checks.trainer.learning import gradient_of_step
 from hostcore_conformance.checks.trainer.stage import Stage, on_stage
 from hostcore_conformance.differences import first_difference
 from hostcore_conformance.errors import ConformanceError, NotApplicable
@@ -81,17 +81,9 @@ def accumulates(subject: Subject) -> None:
 def _gradients(subject: Subject) -> _Gradients:
     def of(*places: int, **changes: Any) -> Any:
         def scene(stage: Stage) -> Any:
-            from hostcore.worker.modes import modules_in
-
             size = stage.ctx.job.batch_size
             batches = stage.raw_batches(2)
-            group = tuple(stage.prepared(batches[place], place * size) for place in places)
-            modes = [module for model in modules_in(stage.state) for module in model.modules()]
-            for module in modes:
-                module.training = False
-            with gradients_seen() as seen:
-                stage.step(group if stage.accumulates else group[0])
-            return _joined(seen)
+            return gradient_of_step(stage, *(stage.prepared(batches[place], place * size) for place in places))
 
         return on_stage(subject, scene, precision="fp32", **changes)
 
@@ -111,14 +103,6 @@ def _of_whole(subject: Subject, of: Any) -> Any:
         return of(0, accumulate=None, dataset={**dataset, "batch_size": 2 * dataset.get("batch_size", 32)})
     except HostcoreError:  # there are fewer rows
         return None
-
-
-def _joined(seen: list[Any]) -> Any:
-    import torch
-
-    if not seen:
-        raise NotApplicable("no torch optimizer takes part in its train_step")
-    return torch.cat(seen)
 
 
 @check("trainer.precision", requires=("trainer.trains",), variants=("bf16", "fp16"))

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from hostcore_conformance.check import check
-from hostcore_conformance.checks.trainer.learning import gradients_seen
+from hostcore_conformance.checks.trainer.learning import gradient_of_step
 from hostcore_conformance.checks.trainer.stage import Stage, on_stage
 from hostcore_conformance.differences import in_words
 from hostcore_conformance.errors import ConformanceError, NotApplicable
@@ -126,20 +126,12 @@ def _gradient(subject: Subject, *, in_parts: bool, seed: int | None = None) -> A
         import torch
 
         from hostcore.worker.feed.splitting import cut, rows_of
-        from hostcore.worker.modes import modules_in
 
         if seed is not None:
             torch.manual_seed(seed)
         raw = stage.transformed(stage.raw_batches(1)[0])
         parts = tuple(cut(raw, rows_of(raw) - 1)) if in_parts else (raw,)
-        prepared = tuple(stage.call("prepare_batch", one, stage.state, stage.ctx) for one in parts)
-        for module in (module for model in modules_in(stage.state) for module in model.modules()):
-            module.training = False
-        with gradients_seen() as seen:
-            stage.step(prepared if in_parts else prepared[0])
-        if not seen:
-            raise NotApplicable("no torch optimizer takes part in its train_step")
-        return torch.cat(seen)
+        return gradient_of_step(stage, *(stage.call("prepare_batch", one, stage.state, stage.ctx) for one in parts))
 
     return on_stage(subject, scene, **_PLAIN)
 

@@ -20,7 +20,7 @@ from hostcore.supervisor.remote.bringing import bring_here
 from hostcore_conformance.differences import parts
 from hostcore_conformance.process.settings import process_kept
 from hostcore_conformance.rehearsal import small_job
-from hostcore_conformance.subject import Subject
+from hostcore_conformance.subject import Subject, installed
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -165,7 +165,7 @@ def _contract(subject: Subject, changes: Mapping[str, Any]) -> WorkerContract:
     folder, job = subject.folder(), small_job(subject, **{"callbacks": [], **changes})
     for split in {"dataset", "validation", "test"} & job.keys():
         job[split] = {**job[split], **_ALONE}
-    plan = make_plan(job, runs=folder / "runs", job_dir=subject.example.folder)
+    plan = make_plan(job, runs=folder / "runs", job_dir=subject.example.folder, discovered=installed())
     plan, _ = bring_here(plan, lambda _: None)
     record = folder / "run.json"
     RunRecord(job=plan.spec.to_json(), job_dir=str(plan.spec.job_dir), refs=plan.refs).write(record)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import attrs
 
-from hostcore_conformance.check import check
+from hostcore_conformance.check import check, has_hook
 from hostcore_conformance.checks.trainer.running import run_alone
 from hostcore_conformance.checks.trainer.stage import Stage, on_stage
 from hostcore_conformance.errors import ConformanceError, NotApplicable
@@ -57,7 +57,7 @@ def stops(subject: Subject, when: str) -> None:
 @check(
     "trainer.teardown_after_failure",
     requires=("trainer.trains",),
-    capability=lambda subject: None if subject.has("teardown") else "it has no teardown",
+    capability=has_hook("teardown"),
 )
 def teardown_after_failure(subject: Subject) -> None:
     """Teardown works after a step has failed.
