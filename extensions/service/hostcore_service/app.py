@@ -73,7 +73,6 @@ def make_app(
     app.state.streams = Streams(most=most // 2)
     app.state.checks = Checks()
     app.add_middleware(HeadAsGet)
-    app.add_middleware(connections.AtOnce, connections=most)
     app.add_middleware(Limited, limit=RateLimit(settings.operator.http.requests_per_minute))
     app.add_exception_handler(HostcoreError, problems.on_hostcore_error)
     app.add_exception_handler(RequestValidationError, problems.on_validation_error)

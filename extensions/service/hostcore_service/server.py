@@ -7,7 +7,7 @@ import signal
 import socket
 from contextlib import closing
 from types import FrameType
-from typing import Any, Final
+from typing import Final
 
 import uvicorn
 
@@ -23,6 +23,7 @@ from hostcore_service.http.connections import (
     connections_allowed,
     quiet_about_full_tables,
 )
+from hostcore_service.jobs.streams import Streams
 from hostcore_service.services import Service
 from hostcore_service.settings import DATABASE_VARIABLE, TOKEN_VARIABLE, InvalidService, Settings, read_settings
 
@@ -47,9 +48,10 @@ def serve(*, host: str, port: int, insecure_no_auth: bool, log_level: str) -> in
         _work_in_an_empty_folder(settings)
         address = f"[{host}]" if ":" in host else host
         print(f"hostcore serves http://{address}:{listening.getsockname()[1]}", flush=True)
+        connections = Connections(most)
         config = uvicorn.Config(
-            app,
-            http=Connections(most).protocol(),
+            connections.within(app),
+            http=connections.protocol(),
             ws="none",
             loop="asyncio",  # of others, the number of sockets that are taken in one go is not known
             backlog=TAKEN_AT_ONCE,
@@ -59,7 +61,7 @@ def serve(*, host: str, port: int, insecure_no_auth: bool, log_level: str) -> in
             proxy_headers=False,  # a client could give another address in them, and get round the rate limit
             timeout_graceful_shutdown=_ANSWER_SECONDS,
         )
-        server = _Server(config)
+        server = _Server(config, app.state.streams)
         for number in (signal.SIGINT, signal.SIGTERM):  # uvicorn sends itself, in the end, those that it has caught
             handle(number, server.handle_exit)
         server.run(sockets=[listening])
@@ -77,6 +79,10 @@ def _work_in_an_empty_folder(settings: Settings) -> None:
 class _Server(uvicorn.Server):
     """Server whose shutdown waits for open responses, but not for streams, which have no end of their own."""
 
+    def __init__(self, config: uvicorn.Config, streams: Streams) -> None:
+        super().__init__(config)
+        self._streams = streams
+
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         asyncio.get_running_loop().set_exception_handler(quiet_about_full_tables())
         await super().startup(sockets)
@@ -84,8 +90,7 @@ class _Server(uvicorn.Server):
             one.listen(BACKLOG)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        app: Any = self.config.app
-        app.state.streams.leave()
+        self._streams.leave()
         super().handle_exit(sig, frame)
 
 

@@ -13,12 +13,12 @@ import asyncio
 import logging
 import resource
 import time
+from collections import Counter
 from collections.abc import Callable
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import attrs
-import h11
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from hostcore_service.http.problems import RequestError, problem, status_of
@@ -26,6 +26,9 @@ from hostcore_service.http.rate import PROBES
 from hostcore_service.settings import InvalidService
 
 LOG: Final = logging.getLogger("hostcore_service")
+
+#: Address and port of a client.
+Peer = tuple[str, int]
 
 #: Connections at once, if the limit on open files allows it.
 MOST: Final = 1024
@@ -77,8 +80,21 @@ def connections_allowed(launches_at_once: int) -> int:
     return allowed
 
 
+@attrs.define(eq=False)
+class _Wait:
+    """Wait for a client, which is to send something or to read something."""
+
+    timer: asyncio.TimerHandle
+    #: Bytes that the client had not read when the wait began.
+    unread: int
+
+
 class Connections:
-    """The connections of a server.
+    """The connections of a server: each is closed when it keeps the service waiting for too long.
+
+    uvicorn bounds neither the time for a head or a body, nor that for reading an answer, and its ``limit_concurrency``
+    answers 503 to all while half-open connections are as many. Its protocol reports here that a connection begins and
+    ends; an ASGI application around the service's knows the rest.
 
     :param most: How many there may be.
     """
@@ -86,160 +102,147 @@ class Connections:
     def __init__(self, most: int, patience: Patience | None = None) -> None:
         self.most = most
         self.patience = patience or Patience()
-        #: Those whose request is not there yet, the one that waits longest first.
-        self.without_head: dict[Connection, None] = {}
-        self.without_body: dict[Connection, None] = {}
-        #: Those whose client has not read yet what was sent.
-        self.unread: dict[Connection, None] = {}
+        self._open: dict[Peer, asyncio.Transport] = {}
+        #: The connections that keep the service waiting, the longest wait first.
+        self._waiting: dict[Peer, _Wait] = {}
+        #: How many requests of a connection are being answered.
+        self._answered: Counter[Peer] = Counter()
         self._told = float("-inf")
 
     def protocol(self) -> type[asyncio.Protocol]:
         """Return the protocol class that uvicorn instantiates for each connection."""
         connections = self
 
-        class LimitedConnection(Connection):
-            all = connections
+        class LimitedConnection(H11Protocol):
+            def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+                """See :class:`asyncio.Protocol`."""
+                super().connection_made(transport)
+                connections.begin(transport)
+
+            def connection_lost(self, exc: Exception | None) -> None:
+                """See :class:`asyncio.Protocol`."""
+                connections.end(self.transport)
+                super().connection_lost(exc)
 
         return LimitedConnection
 
-    def make_room(self) -> bool:
+    def begin(self, transport: asyncio.Transport) -> None:
+        """Take a connection, in place of the one with the longest wait if there are too many."""
+        if len(self._open) >= self.most and not self._make_room():
+            transport.abort()  # a request is answered on every other one
+            return
+        self._open[_peer(transport)] = transport
+        self._wait(_peer(transport), self.patience.head)
+
+    def end(self, transport: asyncio.Transport) -> None:
+        """Forget a connection."""
+        if self._open.get(_peer(transport)) is transport:
+            self._done(_peer(transport))
+            del self._open[_peer(transport)]
+
+    def within(self, app: ASGIApp) -> ASGIApp:
+        """Return an application that answers so many requests at the same time, and probes always.
+
+        Clients have so much time to send a body, and to read an answer.
+        """
+
+        async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+            if scope["type"] != "http":
+                await app(scope, receive, send)
+                return
+            peer: Peer = scope["client"]
+            is_busy = self._answered.total() >= self.most - _SPARE and scope["path"] not in PROBES
+            self._done(peer)
+            self._answered[peer] += 1
+            try:
+                answering = self._refusal() if is_busy else app
+                await answering(scope, self._receiving(peer, receive), self._sending(peer, send))
+            finally:
+                self._answered[peer] -= 1
+                if self._answered[peer] == 0:
+                    del self._answered[peer]
+                    self._wait(peer, self.patience.head)
+
+        return answer
+
+    def _refusal(self) -> ASGIApp:
+        message = f"{self.most - _SPARE} requests are being answered, which is as many as can be"
+        error = too_busy(message, closes=True)
+        return problem(status_of(error), [error], error.headers)
+
+    def _receiving(self, peer: Peer, receive: Receive) -> Receive:
+        due = time.monotonic() + self.patience.body
+        is_whole = False
+
+        async def receive_in_time() -> Message:
+            nonlocal is_whole
+            if is_whole or peer in self._waiting:  # an answer is being sent, or has been
+                return await receive()
+            self._wait(peer, due - time.monotonic())
+            message = await receive()
+            self._done(peer)
+            is_whole = not message.get("more_body")
+            return message
+
+        return receive_in_time
+
+    def _sending(self, peer: Peer, send: Send) -> Send:
+        async def send_in_time(message: Message) -> None:
+            self._wait(peer, self.patience.read)
+            try:
+                await send(message)
+            finally:
+                self._done(peer)
+
+        return send_in_time
+
+    def _wait(self, peer: Peer, seconds: float) -> None:
+        """Begin a wait; for what the client has not read yet, it has the time for that."""
+        self._done(peer)
+        transport = self._open.get(peer)
+        if transport is None:
+            return
+        unread = transport.get_write_buffer_size()
+        if unread or not transport.is_closing():
+            seconds = self.patience.read if unread else seconds
+            timer = asyncio.get_running_loop().call_later(seconds, self._overdue, peer)
+            self._waiting[peer] = _Wait(timer, unread)
+
+    def _done(self, peer: Peer) -> None:
+        if wait := self._waiting.pop(peer, None):
+            wait.timer.cancel()
+
+    def _overdue(self, peer: Peer) -> None:
+        """Close a connection whose client has read next to nothing; a slow client has its time again."""
+        before, unread = self._waiting[peer].unread, self._open[peer].get_write_buffer_size()
+        has_read = before - unread >= min(before, _LEAST_READ_BYTES)
+        if (unread and not before) or (before and has_read):
+            self._wait(peer, self.patience.head)
+        else:
+            self._give_up(peer)
+
+    def _give_up(self, peer: Peer) -> None:
+        """Close a connection without a response, which the client might not read either."""
+        self._done(peer)
+        self._open.pop(peer).abort()
+
+    def _make_room(self) -> bool:
         """Close the connection that has kept the service waiting for longest; whether there was one."""
         if time.monotonic() - self._told >= _QUIET_SECONDS:
             self._told = time.monotonic()
             LOG.warning(
                 "there are %s connections, the most there may be: those without a request are closed", self.most
             )
-        for waiting in (self.without_head, self.without_body, self.unread):
-            if waiting:
-                next(iter(waiting)).give_up()
-                return True
-        return False
+        if not self._waiting:
+            return False
+        self._give_up(next(iter(self._waiting)))
+        return True
 
 
-class Connection(H11Protocol):
-    """One connection, which is closed when it keeps the service waiting for too long."""
-
-    all: Connections
-
-    def __init__(self, *arguments: Any, **how: Any) -> None:
-        super().__init__(*arguments, **how)
-        self._waits_for: Literal["head", "body"] | None = None
-        self._deadline: asyncio.TimerHandle | None = None
-        self._read_deadline: asyncio.TimerHandle | None = None
-        self._unread_bytes = 0
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """See :class:`asyncio.Protocol`."""
-        has_room = len(self.connections) < self.all.most or self.all.make_room()
-        super().connection_made(transport)
-        transport.set_write_buffer_limits(high=0)  # writing is paused for as long as anything is unread
-        if has_room:
-            self._watch()
-        else:  # a request is answered on every other one
-            transport.abort()
-
-    def data_received(self, data: bytes) -> None:
-        """See :class:`asyncio.Protocol`."""
-        super().data_received(data)
-        self._watch()
-
-    def on_response_complete(self) -> None:
-        """Called by uvicorn when an answer was sent."""
-        super().on_response_complete()
-        self._watch()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """See :class:`asyncio.Protocol`."""
-        self._wait_for(None)
-        self._forget_unread()
-        super().connection_lost(exc)
-
-    def pause_writing(self) -> None:
-        """See :class:`asyncio.Protocol`: the client has not read what was sent."""
-        super().pause_writing()
-        self.all.unread[self] = None
-        self._await_reading()
-
-    def resume_writing(self) -> None:
-        """See :class:`asyncio.Protocol`: it has."""
-        self._forget_unread()
-        super().resume_writing()
-        self._watch()
-
-    def give_up(self) -> None:
-        """Close the connection without a response, which the client might not read either."""
-        self._wait_for(None)
-        self._forget_unread()
-        self.transport.abort()
-
-    def _await_reading(self) -> None:
-        self._unread_bytes = self.transport.get_write_buffer_size()
-        self._read_deadline = self.loop.call_later(self.all.patience.read, self._see_what_was_read)
-
-    def _see_what_was_read(self) -> None:
-        """Give a client up that has read next to nothing; a slow one has its time again."""
-        if self._unread_bytes - self.transport.get_write_buffer_size() < _LEAST_READ_BYTES:
-            self.give_up()
-        else:
-            self._await_reading()
-
-    def _forget_unread(self) -> None:
-        self.all.unread.pop(self, None)
-        if self._read_deadline is not None:
-            self._read_deadline.cancel()
-            self._read_deadline = None
-
-    def _watch(self) -> None:
-        """See what the connection keeps the service waiting for."""
-        if self.transport.is_closing():
-            self._wait_for(None)
-        elif self.conn.their_state is h11.SEND_BODY:
-            self._wait_for("body")
-        else:
-            is_answered = self.cycle is None or self.cycle.response_complete
-            # The last answer is read before there is a next request.
-            self._wait_for("head" if is_answered and self not in self.all.unread else None)
-
-    def _wait_for(self, what: Literal["head", "body"] | None) -> None:
-        if what == self._waits_for:
-            return
-        self._waits_for = what
-        self.all.without_head.pop(self, None)
-        self.all.without_body.pop(self, None)
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
-        if what is not None:
-            waiting = self.all.without_head if what == "head" else self.all.without_body
-            waiting[self] = None
-            self._deadline = self.loop.call_later(getattr(self.all.patience, what), self.give_up)
-
-
-class AtOnce:
-    """An ASGI application that answers so many requests at the same time, and probes always.
-
-    :param connections: How many there may be.
-    """
-
-    def __init__(self, app: ASGIApp, connections: int) -> None:
-        self._app = app
-        self._most = connections - _SPARE
-        self._open = 0
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer, or refuse with 503."""
-        if scope["type"] != "http" or scope["path"] in PROBES:
-            await self._app(scope, receive, send)
-            return
-        if self._open >= self._most:
-            error = too_busy(f"{self._most} requests are being answered, which is as many as can be", closes=True)
-            await problem(status_of(error), [error], error.headers)(scope, receive, send)
-            return
-        self._open += 1
-        try:
-            await self._app(scope, receive, send)
-        finally:
-            self._open -= 1
+def _peer(transport: asyncio.Transport) -> Peer:
+    """Return the client of a connection, as ``scope["client"]`` names it."""
+    host, port, *_ = transport.get_extra_info("peername")
+    return host, port
 
 
 def too_busy(message: str, *, closes: bool = False) -> RequestError:

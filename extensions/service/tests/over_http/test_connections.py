@@ -13,7 +13,7 @@ import pytest
 
 #: What the service may have open, and how many connections are opened to it: far more.
 _OPEN_FILES = 512
-_CONNECTIONS = 1_100
+_CONNECTIONS = 2_000
 _HALF_A_REQUEST = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Waits: "
 
 

@@ -15,7 +15,7 @@ import urllib3
 import uvicorn
 from waiting import wait_until
 
-from hostcore_service.http.connections import AtOnce, Connections, Patience, quiet_about_full_tables
+from hostcore_service.http.connections import Connections, Patience, quiet_about_full_tables
 from hostcore_service.http.problems import RequestError
 from hostcore_service.jobs.streams import Streams
 
@@ -73,7 +73,7 @@ class Served:
         self.port = listening.getsockname()[1]
         self.server = uvicorn.Server(
             uvicorn.Config(
-                AtOnce(self.app, connections=connections.most),
+                connections.within(self.app),
                 http=connections.protocol(),
                 lifespan="off",
                 log_config=None,
