@@ -1,6 +1,7 @@
-"""A plugin in a process of its own, which makes some calls and comes to its end: ``python -P -m`` of this module.
+"""A plugin in a process of its own, which makes some calls of its methods.
 
-The argument names a file with a pickled :class:`_CallRequest`.
+A process that is to come to its end as Python's do is ``python -P -m`` of this module; one call is a child of the fork
+server. Both get the path of a file with a pickled :class:`_CallRequest`.
 """
 
 import os
@@ -18,6 +19,7 @@ import attrs
 
 from hostcore_conformance.errors import ConformanceError
 from hostcore_conformance.example import Example
+from hostcore_conformance.process.fork_server import Imported, fork_server
 from hostcore_conformance.served import Served, patience_seconds
 from hostcore_conformance.subject import Subject
 from hostcore_hookspecs.plan import PluginRef
@@ -46,14 +48,12 @@ class _CallRequest:
     #: For what the process writes.
     scratch: Path
     calls: Sequence[Call]
-    #: Whether the calls are made in a thread, as of reporters and uploaders, or in the main one.
-    in_thread: bool
-    linger_seconds: float
+    linger_seconds: float = 0.0
 
-    @property
-    def answer(self) -> Path:
-        """The file for what the last call has returned."""
-        return self.scratch / "answer"
+    def plugin(self) -> Subject:
+        """Return the plugin, in the process that makes the calls."""
+        example = Example(settings=self.settings, folder=self.folder)
+        return Subject(self.ref, example, scratch=self.scratch)
 
 
 def ends_after(subject: Subject, calls: Sequence[Call], *, linger_seconds: float = 0.0) -> None:
@@ -63,8 +63,14 @@ def ends_after(subject: Subject, calls: Sequence[Call], *, linger_seconds: float
     :raises ConformanceError: It does not end, or ends otherwise than it should.
     """
     end_seconds = min(_END_SECONDS, patience_seconds(subject))
-    process, _ = _started(
-        subject, calls, in_thread=True, linger_seconds=linger_seconds, stdout=subprocess.PIPE, text=True
+    path = [one for one in sys.path if one and isinstance(one, str)]  # as `import` looks at it
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", __name__, str(_written(subject, calls, linger_seconds=linger_seconds))],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(path)},
+        text=True,
     )
     try:
         output = _output(process, end_seconds)
@@ -118,76 +124,67 @@ def _output(process: "subprocess.Popen[str]", end_seconds: float) -> str:
     )
 
 
-def called_elsewhere(subject: Subject, method: str, *arguments: Any) -> tuple[Any, int]:
-    """Call a method in the main thread of another process, which then ends; return its result and the process's number.
-
-    It has led a session of its own, so its number is that of its process group.
+def called_elsewhere(subject: Subject, method: str, *arguments: Any) -> Any:
+    """Call a method in another process, of which nothing is left then, its process group included; return its result.
 
     :raises ConformanceError: It returns nothing in good time, or the process ends before.
     """
-    said = subject.folder() / "said"
-    with said.open("wb") as output:
-        process, answer = _started(
-            subject, [(method, arguments)], in_thread=False, stdout=output, start_new_session=True
-        )
-    try:
-        process.wait(timeout=_BEGIN_SECONDS)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+    ended = fork_server().call(
+        f"{__name__}:{call_once.__name__}",
+        {"file": str(_written(subject, [(method, arguments)]))},
+        folder=subject.folder(),
+        timeout_seconds=_BEGIN_SECONDS,
+        imported=Imported.LITTLE,
+    )
+    if ended.timed_out:
         raise ConformanceError(
             expected=f"{method} to return within {_BEGIN_SECONDS:g} s",
             got="it did not",
             fix="Return as soon as the engine has accepted it.",
-        ) from None
-    if not answer.exists():
-        lines = said.read_text(errors="replace").strip().splitlines()
+        )
+    if ended.value is None:
+        lines = ended.output.strip().splitlines()
         raise ConformanceError(
             expected=f"another process to be able to {method}",
-            got=f"it ended with {process.returncode}" + (f": {lines[-1]}" if lines else ""),
+            got=f"it ended with {ended.code}" + (f": {lines[-1]}" if lines else ""),
             fix="The plugin is imported and constructed there like here; look for what it takes from this process.",
         )
-    return pickle.loads(answer.read_bytes()), process.pid  # noqa: S301 - of the kit's own process
+    return pickle.loads(bytes.fromhex(ended.value))  # noqa: S301 - of the kit's own process
 
 
-def _started(
-    subject: Subject, calls: Sequence[Call], *, in_thread: bool, linger_seconds: float = 0.0, **how: Any
-) -> tuple["subprocess.Popen[Any]", Path]:
-    """A process that makes calls, and the file for what the last of them returns."""
+def _written(subject: Subject, calls: Sequence[Call], *, linger_seconds: float = 0.0) -> Path:
+    """Return the file of a request."""
     request = _CallRequest(
         ref=subject.ref,
         settings=subject.settings,
         folder=subject.example.folder,
         scratch=subject.folder(),
         calls=calls,
-        in_thread=in_thread,
         linger_seconds=linger_seconds,
     )
     file = request.scratch / "request"
     file.write_bytes(pickle.dumps(request))
-    path = [one for one in sys.path if one and isinstance(one, str)]  # as `import` looks at it
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
-    command = [sys.executable, "-P", "-m", __name__, str(file)]
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT, env=environment, **how)
-    return process, request.answer
+    return file
+
+
+def _read(file: str) -> _CallRequest:
+    request: _CallRequest = pickle.loads(Path(file).read_bytes())  # noqa: S301 - of the kit's own process
+    return request
+
+
+def call_once(file: str) -> str:
+    """In a child of the fork server: make the one call in the main thread, and return its pickled result."""
+    request = _read(file)
+    ((method, arguments),) = request.calls
+    return pickle.dumps(request.plugin().calls()[method](*arguments)).hex()
 
 
 def main() -> None:
-    """In the process: make the calls."""
-    request: _CallRequest = pickle.loads(Path(sys.argv[1]).read_bytes())  # noqa: S301 - of the kit's own process
-    example = Example(settings=request.settings, folder=request.folder)
-    subject = Subject(request.ref, example, scratch=request.scratch)
-    if request.in_thread:
-        with Served(subject) as served:
-            for method, arguments in request.calls:
-                served.call(method, *arguments)
-    else:
-        methods = subject.calls()
+    """In the process that comes to its end: make the calls in a thread, as of reporters and uploaders."""
+    request = _read(sys.argv[1])
+    with Served(request.plugin()) as served:
         for method, arguments in request.calls:
-            answer = methods[method](*arguments)
-        part = request.answer.with_suffix(".part")
-        part.write_bytes(pickle.dumps(answer))
-        part.replace(request.answer)
+            served.call(method, *arguments)
     time.sleep(request.linger_seconds)
     print(_CLOSED, flush=True)
 

@@ -2,12 +2,9 @@
 
 import fcntl
 import json
-import os
-import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -265,12 +262,10 @@ def launched_elsewhere(subject: Subject) -> Launched:
 
     def launch() -> Launched:
         folder, ctx = context(subject, Instructions(prints=[(1, b"before\n", "on"), (1, b"after\n", "go")]))
-        handle, group = called_elsewhere(subject, "launch", attrs.evolve(ctx, log=print))
+        handle = called_elsewhere(subject, "launch", attrs.evolve(ctx, log=print))
         stored = LaunchHandle(**json.loads(json.dumps(attrs.asdict(handle))))
         one = _launched(subject, CheckedLauncher(subject), stored, folder, ctx)
         one.started()
-        with suppress(ProcessLookupError):
-            os.killpg(group, signal.SIGKILL)
         return one
 
     require_programs_run_here(subject)
