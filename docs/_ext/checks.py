@@ -48,6 +48,8 @@ def _check(family: str, checks: list[Check]) -> Iterator[str]:
     if len(checks) > 1:
         names = ", ".join(f"``{check.id}``" for check in checks)
         yield from indented(f"Variants: {names}.", by=0)
+    if includes := ", ".join(f"``{check.alias}``" for check in checks if check.alias):
+        yield from indented(f"Includes {includes}, whose ids it answers to.", by=0)
 
 
 def render() -> list[str]:

@@ -38,6 +38,13 @@ class Check:
     #: Why a plugin is not asked; None if it is.
     capability: Callable[["Subject"], str | None] | None
     function: Callable[["Subject"], None]
+    #: Id of a check that this one includes; empty if there is none.
+    alias: str = ""
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """Its id, and its alias if it has one."""
+        return (self.id, self.alias) if self.alias else (self.id,)
 
     @property
     def kind(self) -> str:
@@ -87,6 +94,7 @@ def check(
     requires: Sequence[str] | None = None,
     capability: Callable[["Subject"], str | None] | None = None,
     variants: Sequence[str] = (),
+    aliases: Mapping[str, str] = MappingProxyType({}),
 ) -> Callable[[_F], _F]:
     """Put a function into the table of checks.
 
@@ -98,6 +106,7 @@ def check(
         given, that the plugin can be constructed.
     :param capability: Asked first: why this plugin is not asked, or None.
     :param variants: Each becomes a check of its own, and the function takes its name as a second argument.
+    :param aliases: Ids of checks that this one includes, by its own id.
     """
     if requires is None:
         requires = () if id.startswith(f"{EVERY_KIND}.") else _WHAT_A_KIND_NEEDS
@@ -119,6 +128,7 @@ def check(
                 doc=inspect.cleandoc(function.__doc__ or ""),
                 capability=capability,
                 function=call,
+                alias=aliases.get(name, ""),
             )
         return function
 

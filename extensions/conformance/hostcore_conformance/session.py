@@ -37,7 +37,6 @@ class Session:
         self.ref = ref
         self.example = example
         self.checks = checks_for(ref.kind)
-        self._by_id = {check.id: check for check in self.checks}
         self._results: dict[str, CheckResult] = {}
         self._errors: dict[str, BaseException] = {}
         #: Whether a frame runs code of the plugin's package.
@@ -170,7 +169,8 @@ class Session:
         )
 
     def _judged(self, check: Check, result: CheckResult) -> CheckResult:
-        reason = self.example.expected_failures.get(check.id)
+        reasons = self.example.expected_failures
+        reason = next((reasons[id_] for id_ in check.ids if id_ in reasons), None)
         if reason is None:
             return result
         if result.status == "failed":
@@ -185,8 +185,9 @@ class Session:
         return result
 
     def _require_reasons(self) -> None:
+        known = {id_ for check in self.checks for id_ in check.ids}
         for id_, reason in self.example.expected_failures.items():
-            if id_ not in self._by_id:
+            if id_ not in known:
                 raise self._unknown(id_, "expected_failures: ")
             if not isinstance(reason, str) or not reason.strip():
                 raise InvalidExample(
@@ -197,8 +198,8 @@ class Session:
 
     def _unknown(self, id_: str, where: str = "") -> InvalidExample:
         families = {check.family for check in self.checks}
-        exists = id_ in table()
-        hint = did_you_mean(near(id_, [*self._by_id, *families]))
+        exists = any(id_ in check.ids for check in table().values())
+        hint = did_you_mean(near(id_, [*(check.id for check in self.checks), *families]))
         return InvalidExample(
             f"{where}the check {id_!r} is not for a {self.ref.kind.replace('_', ' ')}"
             if exists
@@ -222,7 +223,10 @@ def _because(required: Check, found: CheckResult, became: str) -> str:
 
 def _named(check: Check, wanted: str) -> bool:
     # Not fnmatch for variants: [train_step] would be a set of characters.
-    return wanted in (check.id, check.family) or ("*" in wanted and fnmatch.fnmatchcase(check.family, wanted))
+    families = [id_.partition("[")[0] for id_ in check.ids]
+    return wanted in (*check.ids, check.family) or (
+        "*" in wanted and any(fnmatch.fnmatchcase(family, wanted) for family in families)
+    )
 
 
 def _result(check: Check, status: Any, message: str, **more: Any) -> CheckResult:

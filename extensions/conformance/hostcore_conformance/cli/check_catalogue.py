@@ -54,7 +54,7 @@ def explain_check(id_: str) -> Told:
 
     :raises HostcoreError: There is no such check.
     """
-    checks = [check for check in table().values() if id_ in (check.id, check.family)]
+    checks = [check for check in table().values() if id_ in (*check.ids, check.family)]
     if not checks:
         families = {check.family for check in table().values()}
         raise InvalidExample(
@@ -70,6 +70,8 @@ def explain_check(id_: str) -> Told:
     ]
     facts += [f"requires  {', '.join(first.requires)}"] if first.requires else []
     facts += [f"variants  {', '.join(variants)}"] if variants else []
+    includes = [check.alias for check in checks if check.alias]
+    facts += [f"includes  {', '.join(includes)}"] if includes else []
     title, _, rest = first.doc.partition("\n\n")
     text = "\n".join([id_, "", f"  {' '.join(title.split())}", "", *(f"  {fact}" for fact in facts)])
     if rest:

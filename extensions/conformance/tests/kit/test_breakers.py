@@ -47,11 +47,12 @@ class Breaker:
 
 
 def _breakers() -> Iterator[Breaker]:
+    known = {one for check in table().values() for one in (check.family, check.alias)}
     for file in sorted(HERE.glob("broken/*/pyproject.toml")):
         project = tomllib.loads(file.read_text())["project"]
         for group, entries in project["entry-points"].items():
             for name in entries:
-                if name.partition("--")[0] in {check.family for check in table().values()}:
+                if name.partition("--")[0] in known:
                     yield Breaker(_KIND_BY_GROUP[group], name, project["name"], file.parent)
 
 

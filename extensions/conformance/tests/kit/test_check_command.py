@@ -142,6 +142,23 @@ def test_a_trainer_without_an_example_job_is_not_fully_checked(tmp_path: Path) -
     assert check("digits", "--partial", "--certified", cwd=tmp_path).returncode == 2
 
 
+def test_a_check_answers_to_the_id_of_one_that_it_includes(tmp_path: Path) -> None:
+    asked = ["reference", "--kind", "reporter", "--only", "plugin.closes_twice", "--json", "-"]
+    (result,) = json.loads(check(*asked).stdout)["results"]
+    assert (result["id"], result["status"]) == ("reporter.closes_always[twice]", "passed")
+    (tmp_path / "pyproject.toml").write_text(
+        '[tool.hostcore.conformance."reporter:reference"]\nharness = "harness_reporter:Sink"\n'
+        'expected_failures = { "plugin.closes_twice" = "to be seen" }\n'
+    )
+    said = check(*asked, cwd=tmp_path, PYTHONPATH=os.pathsep.join([os.environ["PYTHONPATH"], str(REFERENCE)]))
+    assert "it passes, though it is declared to fail: 'to be seen'" in said.stdout, said.stdout + said.stderr
+    explained = check("--explain", "plugin.closes_twice").stdout
+    assert explained.startswith("plugin.closes_twice")
+    assert "includes  plugin.closes_twice" in explained
+    refused = check("reference", "--kind", "policy", "--only", "plugin.closes_twice")
+    assert "the check 'plugin.closes_twice' is not for a policy" in refused.stderr
+
+
 def test_a_check_that_is_blocked_shows_why() -> None:
     said = check("reference", "--kind", "resolver", "--only", "resolver.answers", "--settings", '{"stoer": "x"}')
     assert said.returncode == 1

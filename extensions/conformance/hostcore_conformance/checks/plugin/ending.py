@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Final
 
-from hostcore.plugins.errors import one_line
 from hostcore_conformance.check import check
 from hostcore_conformance.checks.plugin.starting import (
     OPENED_KINDS,
@@ -49,41 +48,6 @@ def reopens(subject: Subject) -> None:
                 fix="Make in open() what close() ends: connections, threads, files.",
             ) from error.__cause__
         served.call("close")
-
-
-@check("plugin.closes_twice", level="should", requires=("plugin.constructs",), capability=opens_and_closes)
-def closes_twice(subject: Subject) -> None:
-    """close() may be called twice.
-
-    The host calls it once; tests, notebooks and code that wraps a component in a with statement do not always. The
-    second call has nothing to do and must not raise. Set what was closed to None, and look before closing.
-    """
-    with Served(subject) as served:
-        start_or_skip(served)
-        served.call("close")
-        _close_in_vain(served, "a second time")
-
-
-@check("plugin.closes_unopened", level="should", requires=("plugin.constructs",), capability=opens_and_closes)
-def closes_unopened(subject: Subject) -> None:
-    """close() may be called after a start that failed, or without one.
-
-    Code that cleans up after an error calls close() on everything there is, opened or not. An AttributeError from there
-    (the client that open() would have set does not exist) hides the error that matters. Assign in the constructor what
-    close() looks at: self._client = None.
-    """
-    with Served(subject) as served:
-        _close_in_vain(served, "without having been opened")
-
-
-def _close_in_vain(served: Served, how: str) -> None:
-    error = served.attempt("close")
-    if isinstance(error, BaseException):
-        raise ConformanceError(
-            expected=f"that close() does nothing when it is called {how}",
-            got=f"it raised {one_line(error)}",
-            fix="Set what is open to None in the constructor and when it is closed, and close only what is not None.",
-        ) from error
 
 
 @check("plugin.leaks", requires=("plugin.constructs",), variants=("threads", "files"))

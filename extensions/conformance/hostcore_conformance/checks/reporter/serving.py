@@ -61,7 +61,16 @@ def closes(subject: Subject) -> None:
         reporter.require("close", what="a reporter that got no events", fix=fix)
 
 
-@check("reporter.closes_always", level="should", variants=("twice", "without_open"), requires=("reporter.serves",))
+@check(
+    "reporter.closes_always",
+    level="should",
+    variants=("twice", "without_open"),
+    requires=("reporter.serves",),
+    aliases={
+        "reporter.closes_always[twice]": "plugin.closes_twice",
+        "reporter.closes_always[without_open]": "plugin.closes_unopened",
+    },
+)
 def closes_always(subject: Subject, variant: str) -> None:
     """Closing does no harm, whatever was before: an open that has failed, or another close.
 

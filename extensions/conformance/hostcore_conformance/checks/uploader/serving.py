@@ -43,7 +43,16 @@ def closes(subject: Subject) -> None:
         uploader.close()
 
 
-@check("uploader.closes_always", level="should", variants=("twice", "without_open"), requires=("uploader.uploads",))
+@check(
+    "uploader.closes_always",
+    level="should",
+    variants=("twice", "without_open"),
+    requires=("uploader.uploads",),
+    aliases={
+        "uploader.closes_always[twice]": "plugin.closes_twice",
+        "uploader.closes_always[without_open]": "plugin.closes_unopened",
+    },
+)
 def closes_always(subject: Subject, variant: str) -> None:
     """Closing does no harm, whatever was before: an open that has failed, or another close.
 
