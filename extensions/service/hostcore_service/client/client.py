@@ -1,6 +1,7 @@
 """One service over HTTP: requests that are tried again, and streams."""
 
 import os
+import random
 import shlex
 import ssl
 import time
@@ -32,9 +33,10 @@ _READ_SECONDS: Final = 60.0
 _SOON_SECONDS: Final = 10.0
 #: A stream sends something every 15 s, if only a sign of life.
 _SILENCE_SECONDS: Final = 50.0
-#: An answer is tried for so often, with growing waits between, about 4 s in all.
+#: An answer is tried for so often, with growing pauses between, about 3 s in all.
 _TRIES: Final = 5
-_FIRST_WAIT_SECONDS: Final = 0.25
+_FIRST_PAUSE_SECONDS: Final = 0.25
+_LONGEST_PAUSE_SECONDS: Final = 5.0
 #: A service that requests a longer wait gets no second request; its answer is the error.
 _LONGEST_WAIT_SECONDS: Final = 30.0
 _PIECE_BYTES: Final = 1 << 16
@@ -115,31 +117,16 @@ class Client:
 
     def _retried(self, *request: Any) -> Any:
         """See :meth:`_once`."""
-        try:
-            return self._once(*request)
-        except Unavailable as first:
-            if not _is_worth_another(first):
-                raise
-            self.tell(f"{first.message}; trying again")
-            self.sleep(first.after_seconds)
-        import stamina
-
-        stamina.instrumentation.set_on_retry_hooks([])  # it has just been reported
-        for attempt in stamina.retry_context(
-            on=_is_worth_another,
-            attempts=_TRIES - 1,
-            timeout=None,
-            wait_initial=_FIRST_WAIT_SECONDS,
-            wait_jitter=_FIRST_WAIT_SECONDS,
-        ):
-            with attempt:
-                try:
-                    return self._once(*request)
-                except Unavailable as again:
-                    if attempt.num < _TRIES - 1 and _is_worth_another(again):
-                        self.sleep(again.after_seconds)
+        for failures in range(1, _TRIES):
+            try:
+                return self._once(*request)
+            except Unavailable as error:
+                if error.after_seconds > _LONGEST_WAIT_SECONDS:
                     raise
-        raise AssertionError("stamina raises what the last attempt has raised")
+                if failures == 1:
+                    self.tell(f"{error.message}; trying again")
+                self.sleep(max(error.after_seconds, pause_after(failures)))
+        return self._once(*request)
 
     def _once(self, method: str, path: str, body: bytes, headers: Mapping[str, str], timeout_seconds: float) -> Any:
         """The answer to one request, as plain JSON."""
@@ -242,8 +229,10 @@ def _with_query(path: str, query: Mapping[str, Any]) -> str:
     return f"{path}?{urlencode(given, doseq=True)}" if given else path
 
 
-def _is_worth_another(error: Exception) -> bool:
-    return isinstance(error, Unavailable) and error.after_seconds <= _LONGEST_WAIT_SECONDS
+def pause_after(failures: int) -> float:
+    """Return the seconds to wait after so many failures in a row: twice as long each time, and never the same."""
+    pause = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2.0 ** min(failures - 1, 10))
+    return pause * random.uniform(0.5, 1)  # noqa: S311 - no secret
 
 
 def _reason(error: BaseException) -> str:

@@ -1,17 +1,14 @@
 """The wait for a service that does not answer, and its messages for the user."""
 
-import random
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, TypeVar
 
 from hostcore_service.client.answers import ServiceUnreachable, Unavailable
-from hostcore_service.client.client import Client
+from hostcore_service.client.client import Client, pause_after
 
 T = TypeVar("T")
 
-_FIRST_WAIT_SECONDS: Final = 0.25
-_LONGEST_WAIT_SECONDS: Final = 5.0
 #: A service that was away for so long is given up: longer than a restart or an update takes.
 _GIVE_UP_SECONDS: Final = 1800.0
 
@@ -54,8 +51,7 @@ class AbsenceTimer:
         self._losses += 1
         if self._losses == 2:  # a proxy that ends a connection now and then is not worth a word
             self._client.tell(f"{lost.message}; trying again (the run does not depend on it)")
-        wait = min(_LONGEST_WAIT_SECONDS, _FIRST_WAIT_SECONDS * 2.0 ** min(self._losses - 1, 10))
-        return max(lost.after_seconds, wait * random.uniform(0.5, 1))  # noqa: S311 - no secret
+        return max(lost.after_seconds, pause_after(self._losses))
 
 
 def asked_until_answered(client: Client, ask: Callable[[], T], *, meanwhile: Callable[[], None] = lambda: None) -> T:

@@ -67,9 +67,6 @@ class Script:
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Script]]:
     """``script(Answer(status=503), Answer())`` or ``script(answer_to)``: a server that answers so."""
-    import stamina
-
-    stamina.set_testing(True, attempts=10, cap=True)  # no waiting between tries
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
     servers = []
@@ -83,7 +80,6 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Script]]:
         return made
 
     yield make
-    stamina.set_testing(False)
     for server in servers:
         server.shutdown()
         server.server_close()
