@@ -28,9 +28,10 @@ def undeclared_places(job: Mapping[str, Any], schema_of: SchemaOf) -> Iterator[N
         schema = schema_of(*plugin) if plugin else None
         if schema is None or not _may_hold_place(schema, keys, schema.get("$defs", {})):
             key = next((part for part in reversed(keys) if not part.isdigit()), "")
-            owner = shown(plugin[1]) if plugin else "no plugin"
+            owner = f" by {shown(plugin[1])}" if plugin else ""
+            unknown = ", whose settings the service cannot read" if plugin and schema is None else ""
             yield NotAllowed(
-                f"{shown(text)} looks like a place, and {key!r} is not declared as one by {owner}",
+                f"{shown(text)} looks like a place, and {key!r} is not declared as one{owner}{unknown}",
                 pointer=pointer,
                 hint=f'in the attrs class of its settings, write "{key}: Path", or "{key}: Uri" with '
                 "`from hostcore_hookspecs import Uri`; a text that is no place has no scheme, and no / or ~ in front",
