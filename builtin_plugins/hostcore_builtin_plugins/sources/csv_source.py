@@ -1,36 +1,53 @@
 """The data source ``csv``: CSV files as in RFC 4180, in UTF-8, local or anywhere that fsspec reaches.
 
-About 2 MiB of text are a shard. Types are those of the job, or the narrowest that fit all values of a column.
+A file is converted to Parquet once. Types are those of the job, or the narrowest that fit all values of a column.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import csv
+import io
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
 import attrs
 import pyarrow as pa
-import pyarrow.csv as pc
+import pyarrow.compute as pc
+import pyarrow.csv
 from annotated_types import Ge
 
 from hostcore_builtin_plugins.sources.file_dataset import job_pointer, one_line, shortened
 from hostcore_builtin_plugins.sources.file_source import ALLOW_NULLS, STORAGE_OPTIONS, FileSource
-from hostcore_builtin_plugins.sources.text_files import CODECS, TextFormat
-from hostcore_builtin_plugins.sources.text_index import IndexCache
-from hostcore_builtin_plugins.sources.text_records import Offsets, TextTrouble, first_failing, require_utf8, row_ends
+from hostcore_builtin_plugins.sources.files import DataFile
+from hostcore_builtin_plugins.sources.text_files import TextFormat
+from hostcore_builtin_plugins.sources.text_input import (
+    BLOCK_BYTES,
+    CODECS,
+    RECORD_BYTES,
+    open_text,
+    require_utf8,
+    text_error,
+    too_long,
+)
 from hostcore_builtin_plugins.sources.text_types import (
+    CSV_KINDS,
+    FALSE,
     SCALARS,
     TIMES,
-    TypesDiffer,
+    TRUE,
     csv_field,
-    is_text,
+    csv_kinds,
     joined_csv,
     named_types,
 )
-from hostcore_hookspecs import DataContext, InvalidSettings, Uri
+from hostcore_hookspecs import DataContext, InvalidData, InvalidSettings, Uri
 
 #: What a missing value looks like, unless the job says otherwise.
 _NULLS = ("", "NA", "N/A", "NULL", "null", "NaN", "nan", "None")
-#: 0 and 1 are numbers: a column must not be one or the other by what else is in it.
-_TRUE, _FALSE = ("true", "True", "TRUE"), ("false", "False", "FALSE")
+#: The row and the column that Arrow's errors name; rows count from 1, lines that are passed over among them.
+_ROW = re.compile(r"Row #(\d+)")
+_COLUMN = re.compile(r"CSV column #(\d+)")
+#: A file that ends before there is a row.
+_NOTHING = re.compile("Empty CSV file|Could not skip")
 
 
 @attrs.frozen(kw_only=True)
@@ -61,133 +78,6 @@ class CsvLayout:
     strings_can_be_null: bool = attrs.field(default=False, metadata={"help": "Whether they mean that in strings, too."})
 
 
-class CsvReader:
-    """Reads rows of a file with known columns. See :class:`hostcore_builtin_plugins.sources.text_scan.TextReader`."""
-
-    records = "rows"
-
-    def __init__(self, layout: CsvLayout, names: Sequence[str], types: Mapping[str, pa.DataType]) -> None:
-        self._layout = layout
-        self._names = list(names)
-        self._types = {name: types[name] for name in self._names if name in types}
-
-    def ends(self, text: bytes, *, at_end: bool) -> Offsets:
-        """See :class:`TextReader`."""
-        return row_ends(text, delimiter=self._layout.delimiter, quote=self._layout.quote, at_end=at_end)
-
-    def infer(self, text: bytes, ends: Offsets, known: pa.Schema | None) -> tuple[pa.Schema, int]:
-        """See :class:`TextReader`."""
-        try:
-            table = self._parse(text, self._types)
-        except pa.ArrowInvalid as error:
-            raise self._trouble(text, ends, error) from error
-        hexadecimal = self._hexadecimal(text, table.schema)
-        fields = [
-            csv_field(name, column, has_hexadecimals=name in hexadecimal)
-            for name, column in zip(self._names, table.columns, strict=True)
-        ]
-        if known is not None:
-            fields = [joined_csv(before, field) for before, field in zip(known, fields, strict=True)]
-        return pa.schema(fields), table.num_rows
-
-    def read(self, text: bytes, schema: pa.Schema) -> pa.Table:
-        """See :class:`TextReader`."""
-        return self._parse(text, {field.name: field.type for field in schema}, schema.names)
-
-    def _hexadecimal(self, text: bytes, found: pa.Schema) -> set[str]:
-        """The columns of integers that are not all decimal, which is rare."""
-        if b"0x" not in text and b"0X" not in text:
-            return set()
-        names = set()
-        for name in (field.name for field in found if field.type == pa.int64()):
-            try:
-                self._parse(text, {name: pa.float64()}, [name])
-            except pa.ArrowInvalid:
-                names.add(name)
-        return names
-
-    def _parse(
-        self,
-        text: bytes,
-        types: Mapping[str, pa.DataType],
-        columns: Sequence[str] = (),
-        *,
-        invalid_row_handler: Callable[[pc.InvalidRow], str] | None = None,
-    ) -> pa.Table:
-        """All rows of a text, in one piece. Arrow finds the types of the columns that have none.
-
-        :param columns: Those to read; none: all.
-        """
-        return pc.read_csv(
-            pa.BufferReader(text),
-            read_options=pc.ReadOptions(column_names=self._names, block_size=len(text) + 1, use_threads=False),
-            parse_options=_parse_options(self._layout, invalid_row_handler),
-            convert_options=pc.ConvertOptions(
-                column_types=dict(types),
-                include_columns=list(columns),
-                null_values=list(self._layout.null_values),
-                strings_can_be_null=self._layout.strings_can_be_null,
-                true_values=list(_TRUE),
-                false_values=list(_FALSE),
-                check_utf8=False,  # the whole text is checked at once, which is faster
-            ),
-        )
-
-    def _trouble(self, text: bytes, ends: Offsets, error: pa.ArrowInvalid) -> TextTrouble:
-        """Return the error about the first row that cannot be read."""
-
-        def fails(end: int) -> bool:
-            try:
-                self._parse(text[:end], self._types)
-            except pa.ArrowInvalid:
-                return True
-            return False
-
-        number = first_failing(ends, fails)
-        begin, end = int(ends[number - 1]) if number else 0, int(ends[number])
-        row = text[begin:end]
-        counts: list[tuple[int, int]] = []
-
-        def note(invalid: pc.InvalidRow) -> str:
-            counts.append((invalid.actual_columns, invalid.expected_columns))
-            return "skip"
-
-        strings = self._parse(row, dict.fromkeys(self._names, pa.string()), invalid_row_handler=note)
-        if counts:
-            found, expected = counts[0]
-            hint = "fields with a delimiter or a line end in them need quotes; 'delimiter' and 'quote' say which"
-            return TextTrouble(begin, f"the row has {_count(found, 'field')}, not {expected}", hint)
-        for name, kind in self._types.items():
-            try:
-                self._parse(row, {name: kind}, [name])
-            except pa.ArrowInvalid:
-                value = strings.column(name)[0].as_py()
-                hint = "correct the value, tell another type in 'types', or count it among 'null_values'"
-                return TextTrouble(begin, f"column {name!r} has {shortened(value)!r}, which is no {kind}", hint)
-        return TextTrouble(begin, one_line(str(error)), "correct the file")
-
-
-def _parse_options(layout: CsvLayout, invalid_row_handler: Any = None) -> pc.ParseOptions:
-    return pc.ParseOptions(
-        delimiter=layout.delimiter,
-        quote_char=layout.quote or False,
-        newlines_in_values=True,
-        invalid_row_handler=invalid_row_handler,
-    )
-
-
-def fields_of(layout: CsvLayout, header: bytes) -> list[str]:
-    """The fields of one row, of any number."""
-    header = header.rstrip(b"\r\n") + b"\n"  # without its end it would be no row
-    options = pc.ReadOptions(block_size=len(header) + 1, use_threads=False)
-    found = pc.read_csv(pa.BufferReader(header), read_options=options, parse_options=_parse_options(layout))
-    return list(found.column_names)
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
-
-
 class CsvSource(FileSource):
     """Opens CSV files as a dataset."""
 
@@ -209,7 +99,7 @@ class CsvSource(FileSource):
 
     def file_format(self, ctx: DataContext) -> "CsvFormat":
         """See :class:`FileSource`."""
-        return CsvFormat(self.settings, cache=IndexCache(ctx.cache_dir), pointer=job_pointer(ctx))
+        return CsvFormat(self.settings, cache_dir=ctx.cache_dir, pointer=job_pointer(ctx))
 
 
 def check_csv_layout(layout: CsvLayout) -> None:
@@ -227,14 +117,14 @@ def check_csv_layout(layout: CsvLayout) -> None:
 
 
 class CsvFormat(TextFormat):
-    """CSV files, in which a record is a row."""
+    """CSV files."""
 
     suffixes = (".csv", *(f".csv{ending}" for ending in CODECS))
     format_name = "a CSV file"
 
-    def __init__(self, layout: CsvLayout, *, cache: IndexCache, pointer: str) -> None:
+    def __init__(self, layout: CsvLayout, *, cache_dir: str, pointer: str) -> None:
         types = named_types(layout.types, {**SCALARS, **TIMES}, lists=False)
-        super().__init__(types, cache=cache, pointer=pointer)
+        super().__init__(types, cache_dir=cache_dir, pointer=pointer)
         self._layout = layout
 
     @property
@@ -243,40 +133,197 @@ class CsvFormat(TextFormat):
         layout = self._layout
         return {"csv": {key.name: _plain(getattr(layout, key.name)) for key in attrs.fields(CsvLayout)}}
 
-    def start(self, text: bytes, *, at_end: bool) -> tuple[CsvReader, int] | None:
-        """See :class:`TextFormat`. Reads the header; empty lines before it do not count."""
-        layout, begin = self._layout, 0
-        if layout.skip_lines:
-            skipped = row_ends(text, delimiter=layout.delimiter, quote="", at_end=at_end)[: layout.skip_lines]
-            if len(skipped) < layout.skip_lines:
-                return None
-            begin = int(skipped[-1])
-        if layout.column_names:
-            return CsvReader(layout, layout.column_names, self.types), begin
-        begin = len(text) - len(text[begin:].lstrip(b"\r\n"))
-        ends = row_ends(text[begin:], delimiter=layout.delimiter, quote=layout.quote, at_end=at_end)
-        if begin == len(text) or not (len(ends) or at_end):
-            return None
-        end = begin + int(ends[0]) if len(ends) else len(text)
-        header = text[begin:end]
-        require_utf8(header)
-        names = fields_of(layout, header)
-        repeated = next((name for i, name in enumerate(names) if name in names[:i]), None)
-        if repeated is not None:
-            hint = "rename one; or name all columns in 'column_names', and set 'skip_lines' to pass over the header"
-            raise TextTrouble(begin, f"the header has several columns called {repeated!r}", hint)
-        return CsvReader(layout, names, self.types), end
-
-    def reader(self, records: str, columns: pa.Schema) -> CsvReader:  # noqa: ARG002 - CSV has one kind of records
+    def infer(self, file: DataFile) -> pa.Schema:
         """See :class:`TextFormat`."""
-        return CsvReader(self._layout, columns.names, self.types)
+        names, nulls = self._names(file), pa.array(self._layout.null_values, pa.string())
+        kinds = {name: CSV_KINDS for name in names if name not in self.types}
+        for batch in self._batches(file, {name: self.types.get(name, pa.string()) for name in names}):
+            for name, left in kinds.items():
+                if len(left) > 1:
+                    values = batch.column(name).drop_null()
+                    kinds[name] = csv_kinds(values.filter(pc.invert(pc.is_in(values, nulls))), left)
+        return pa.schema(
+            [csv_field(name, kinds[name]) if name in kinds else pa.field(name, self.types[name]) for name in names]
+        )
+
+    def tables(self, file: DataFile, schema: pa.Schema) -> Iterator[pa.Table]:
+        """See :class:`TextFormat`."""
+        for batch in self._batches(file, {field.name: field.type for field in schema}):
+            yield pa.Table.from_batches([batch])
 
     def joined(self, one: pa.Field, other: pa.Field) -> pa.Field:
         """See :class:`TextFormat`. That numbers of one file are words in another is taken for a mistake."""
-        field = joined_csv(one, other)
-        if is_text(field.type) and not all(is_text(part.type) or pa.types.is_null(part.type) for part in (one, other)):
-            raise TypesDiffer(one.name, one.type, other.type)
-        return field
+        return joined_csv(one, other)
+
+    def _names(self, file: DataFile) -> Sequence[str]:
+        """The columns of a file; none if it has not even a header."""
+        if self._layout.column_names:
+            return self._layout.column_names
+        line, names = self._row(file, self._layout.skip_lines + 1)
+        repeated = next((name for i, name in enumerate(names) if name in names[:i]), None)
+        if repeated is not None:
+            hint = "rename one; or name all columns in 'column_names', and set 'skip_lines' to pass over the header"
+            raise text_error(file, f"line {line}", f"the header has several columns called {repeated!r}", hint)
+        return names
+
+    def _batches(self, file: DataFile, types: Mapping[str, pa.DataType]) -> Iterator[pa.RecordBatch]:
+        """All rows, with the columns that have these types.
+
+        :raises InvalidData: About the first row that cannot be read.
+        """
+        done = 0
+        for block_bytes in (BLOCK_BYTES, RECORD_BYTES) if types else ():
+            position = 0
+            try:
+                with open_text(file, self.format_name) as text:
+                    counted = CountedQuotes(text, self._layout.quote)
+                    for batch in self._reader(counted, block_bytes, types):
+                        position += batch.num_rows
+                        if position > done:  # those before were in smaller blocks
+                            yield batch.slice(batch.num_rows - (position - done))
+                            done = position
+                if counted.number % 2:  # the last one may be open, which Arrow does not mind
+                    self._row(file, None)
+                return
+            except pa.ArrowInvalid as error:
+                failure = str(error)  # without the blocks that the error holds
+            if _NOTHING.search(failure):
+                return
+            if block_bytes == RECORD_BYTES or "straddling" not in failure:
+                raise self._fault(file, types, failure)
+
+    def _reader(
+        self, text: "CountedQuotes", block_bytes: int, types: Mapping[str, pa.DataType]
+    ) -> pa.csv.CSVStreamingReader:
+        layout = self._layout
+        return pa.csv.open_csv(
+            text,
+            read_options=pa.csv.ReadOptions(
+                column_names=layout.column_names or None,
+                skip_rows=layout.skip_lines,
+                block_size=block_bytes,
+                use_threads=False,  # for the numbers of rows in errors
+            ),
+            parse_options=pa.csv.ParseOptions(
+                delimiter=layout.delimiter, quote_char=layout.quote or False, newlines_in_values=True
+            ),
+            convert_options=pa.csv.ConvertOptions(
+                column_types=dict(types),
+                null_values=list(layout.null_values),
+                strings_can_be_null=layout.strings_can_be_null,
+                true_values=list(TRUE),
+                false_values=list(FALSE),
+            ),
+        )
+
+    def _fault(self, file: DataFile, types: Mapping[str, pa.DataType], message: str) -> InvalidData:
+        """Return the error about a row.
+
+        :param message: Arrow's, which names no line.
+        """
+        number, column = _ROW.search(message), _COLUMN.search(message)
+        line, row = self._row(file, int(number[1]) if number else None)
+        if len(row) != len(types):
+            hint = "fields with a delimiter or a line end in them need quotes; 'delimiter' and 'quote' say which"
+            return text_error(file, f"line {line}", f"the row has {_count(len(row), 'field')}, not {len(types)}", hint)
+        if column is None:
+            return text_error(file, f"line {line}", one_line(message), "correct the file")
+        name = list(types)[int(column[1])]
+        hint = "correct the value, tell another type in 'types', or count it among 'null_values'"
+        what = f"column {name!r} has {shortened(row[int(column[1])])!r}, which is no {types[name]}"
+        return text_error(file, f"line {line}", what, hint)
+
+    def _row(self, file: DataFile, number: int | None) -> tuple[int, Sequence[str]]:
+        """Return the line where a row begins, and its fields.
+
+        :param number: As Arrow counts; None: the last.
+        :raises InvalidData: It, or what is before it, is no text.
+        """
+        last: tuple[int, Sequence[str]] = (1, ())
+        for place, found in enumerate(self._rows(file), self._layout.skip_lines + 1):
+            last = found
+            if place == number:
+                break
+        return last
+
+    def _rows(self, file: DataFile) -> Iterator[tuple[int, Sequence[str]]]:
+        """All rows with their lines, by Python's own reader: it is slow, and knows lines."""
+        quoting: Any = {"quotechar": self._layout.quote} if self._layout.quote else {"quoting": csv.QUOTE_NONE}
+        csv.field_size_limit(max(RECORD_BYTES, csv.field_size_limit()))
+        with open_text(file, self.format_name) as text:
+            lines = CsvLines(file, text)
+            for _ in range(self._layout.skip_lines):
+                next(lines, None)
+            record = lines.begin_record()
+            for row in csv.reader(lines, delimiter=self._layout.delimiter, **quoting):
+                line, record = lines.first, lines.begin_record()
+                if row:
+                    yield line, row
+        try:
+            list(csv.reader(record, delimiter=self._layout.delimiter, strict=True, **quoting))
+        except csv.Error as error:
+            if "end of data" in str(error):
+                message = f"has a {self._layout.quote} that is never closed"
+                hint = 'the file may be truncated; or set "quote": ""'
+                raise text_error(file, f"line {line}", message, hint) from error
+
+
+class CsvLines:
+    """The lines of a text, with those of the record that is being read."""
+
+    def __init__(self, file: DataFile, text: io.BufferedReader) -> None:
+        self._file = file
+        self._text = io.TextIOWrapper(text, encoding="utf-8-sig", errors="surrogateescape", newline="")
+        self._record: list[str] = []
+        self._length = 0
+        #: The number of the record's first line.
+        self.first = 1
+
+    def __iter__(self) -> "CsvLines":
+        return self
+
+    def __next__(self) -> str:
+        line = self._text.readline(RECORD_BYTES + 1)
+        if not line:
+            raise StopIteration
+        self._record.append(line)
+        self._length += len(line)
+        if self._length > RECORD_BYTES:
+            raise too_long(self._file, self.first)
+        if not line.isascii():
+            require_utf8(self._file, self.first + len(self._record) - 1, line.encode(errors="surrogateescape"))
+        return line
+
+    def begin_record(self) -> Sequence[str]:
+        """Begin a record, and return the lines of the one before."""
+        record, self._record = self._record, []
+        self.first += len(record)
+        self._length = 0
+        return record
+
+
+class CountedQuotes(io.RawIOBase):
+    """A text whose quotes are counted while it is read."""
+
+    def __init__(self, text: io.BufferedReader, quote: str) -> None:
+        self._text = text
+        self._quote = quote.encode()
+        self.number = 0
+
+    def readable(self) -> bool:
+        """See :class:`io.IOBase`."""
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        """See :class:`io.RawIOBase`."""
+        found = self._text.read(size)
+        if self._quote:
+            self.number += found.count(self._quote)
+        return found
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def _plain(value: Any) -> Any:

@@ -80,6 +80,8 @@ class FileFormat(ABC):
     scan_threads = 16
     #: What to do about files that differ.
     difference_hint = "write all files with the same columns and types, or name the ones they share in 'columns'"
+    #: Part of the fingerprint of the data, where a format has changed its shards since it began; else empty.
+    text_version: ClassVar[str] = ""
 
     @abstractmethod
     def read_index(self, file: DataFile) -> FileIndex:
@@ -124,6 +126,8 @@ class FileDataset:
         allow_nulls: bool,
     ) -> None:
         self.allow_nulls = allow_nulls
+        #: See :class:`FileFormat`.
+        self.text_version = max((format_of(file).text_version for file in files), default="")
         self._format_of = format_of
         pointer, columns = job_pointer(ctx), dataset.get("columns") or ()
         self._places: dict[str, ShardLocation] = {}

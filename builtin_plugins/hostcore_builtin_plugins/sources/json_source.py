@@ -1,19 +1,19 @@
 """The data source ``json``: lines of JSON (NDJSON), or one array of objects, local or anywhere that fsspec reaches.
 
-About 2 MiB of text are a shard. Types are those of the job, or the narrowest that fit all values of a column.
+A file is converted to Parquet once. Types are those of the job, or the narrowest that fit all values of a column.
 
 Arrow's reader is fast, and does not check its input: a top-level ``null``, or a hundred thousand brackets, crash the
-process. So it gets only what orjson has parsed before, and what has not changed since.
+process. So it gets only what orjson has parsed before.
 """
 
+import io
 import re
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
-from itertools import pairwise
-from typing import Any
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final
 
 import attrs
-import numpy as np
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,9 +21,18 @@ import pyarrow.json as pj
 
 from hostcore_builtin_plugins.sources.file_dataset import job_pointer, one_line, shortened
 from hostcore_builtin_plugins.sources.file_source import ALLOW_NULLS, STORAGE_OPTIONS, FileSource
-from hostcore_builtin_plugins.sources.text_files import CODECS, TextFormat
-from hostcore_builtin_plugins.sources.text_index import IndexCache
-from hostcore_builtin_plugins.sources.text_records import Offsets, TextTrouble, element_ends, first_failing, line_ends
+from hostcore_builtin_plugins.sources.files import DataFile
+from hostcore_builtin_plugins.sources.text_files import TextFormat
+from hostcore_builtin_plugins.sources.text_input import (
+    BLOCK_BYTES,
+    CODECS,
+    MARK,
+    RECORD_BYTES,
+    open_text,
+    require_utf8,
+    text_error,
+    too_long,
+)
 from hostcore_builtin_plugins.sources.text_types import (
     SCALARS,
     TypesDiffer,
@@ -34,226 +43,19 @@ from hostcore_builtin_plugins.sources.text_types import (
     named_types,
     wire_type,
 )
-from hostcore_hookspecs import DataContext, Uri
+from hostcore_hookspecs import DataContext, InvalidData, Uri
 
+#: An array, at most: its text is in memory as a whole.
+_ARRAY_BYTES: Final = 256_000_000
 #: Types are walked through level by level, by functions that call themselves.
-_MOST_LEVELS = 32
-_CHANGED = re.compile(r"Column\(/(.*)\) changed from (\w+) to (\w+)")
-_TWICE = re.compile(r"Column\(/(.*)\) was specified twice")
-_TYPE_HINT = "a key has values of one type, or null: correct the file"
-
-
-class JsonReader(ABC):
-    """Reads objects. See :class:`hostcore_builtin_plugins.sources.text_scan.TextReader`.
-
-    :param types: Of the columns whose types the job declares.
-    """
-
-    records: str
-    #: Whether an object may go over several lines.
-    _many_lines = False
-
-    def __init__(self, types: Mapping[str, pa.DataType]) -> None:
-        self._types = types
-
-    @abstractmethod
-    def ends(self, text: bytes, *, at_end: bool) -> Offsets:
-        """See :class:`TextReader`."""
-
-    @abstractmethod
-    def _objects(self, text: bytes, ends: Offsets) -> Iterator[tuple[int, bytes]]:
-        """The text of each record that should be an object, and where it begins."""
-
-    def _as_lines(self, text: bytes) -> bytes:
-        """The text of records, of the same length, with white space alone between objects."""
-        return text
-
-    def infer(self, text: bytes, ends: Offsets, known: pa.Schema | None) -> tuple[pa.Schema, int]:
-        """See :class:`TextReader`."""
-        rows = 0
-        for begin, content in self._objects(text, ends):
-            _require_object(begin, content)
-            rows += 1
-        if not rows:
-            return known or pa.schema([]), 0
-        lines = self._as_lines(text)
-        found = self._inferred(lines, ends, known)
-        declared = pa.schema([(name, self._types[name]) for name in found.names if name in self._types])
-        if declared.names:
-            self._require_types(lines, ends, declared)
-        return found, rows
-
-    def read(self, text: bytes, schema: pa.Schema) -> pa.Table:
-        """See :class:`TextReader`."""
-        return self._read(self._as_lines(text), schema)
-
-    def _read(self, lines: bytes, schema: pa.Schema) -> pa.Table:
-        table = self._parse(lines, pa.schema([(field.name, wire_type(field.type)) for field in schema]))
-        columns = [pc.cast(column, kind) for column, kind in zip(table.columns, schema.types, strict=True)]
-        return pa.Table.from_arrays(columns, schema=schema)
-
-    def _parse(self, lines: bytes, schema: pa.Schema | None) -> pa.Table:
-        """All objects of a text, in one piece. Without a schema, Arrow finds all columns and their types."""
-        if not lines.endswith(b"\n"):
-            lines += b"\n"  # otherwise the last line would be a piece of its own
-        return pj.read_json(
-            pa.BufferReader(lines),
-            read_options=pj.ReadOptions(block_size=len(lines) + 1, use_threads=False),
-            parse_options=pj.ParseOptions(
-                explicit_schema=schema,
-                unexpected_field_behavior="infer" if schema is None else "ignore",
-                newlines_in_values=self._many_lines,
-            ),
-        )
-
-    def _inferred(self, lines: bytes, ends: Offsets, known: pa.Schema | None) -> pa.Schema:
-        """The columns of some objects and of those before.
-
-        :raises TextTrouble: If a key has values of several types, or if values are nested too deep.
-        """
-
-        def infer(part: bytes) -> pa.Schema:
-            found = self._parse(part, None).schema
-            if is_deeper(found, _MOST_LEVELS):
-                raise pa.ArrowInvalid(f"values are nested deeper than {_MOST_LEVELS} levels")
-            fields = [pa.field(field.name, self._types.get(field.name, json_type(field.type))) for field in found]
-            return pa.schema(joined_json_fields("", list(known or ()), fields))
-
-        try:
-            return infer(lines)
-        except (pa.ArrowInvalid, TypesDiffer):
-            _, begin, error = _first_failing(lines, ends, infer)
-            message, hint = one_line(str(error)), "correct the file"
-            if changed := _CHANGED.search(message):
-                path, before, after = changed.groups()
-                message, hint = f"column {_path(path)!r} is of type {after}, and {before} before", _TYPE_HINT
-            elif twice := _TWICE.search(message):
-                message, hint = f"key {_path(twice[1])!r} is there twice", "an object has each key once"
-            elif isinstance(error, TypesDiffer):
-                hint = _TYPE_HINT
-            raise TextTrouble(begin, message, hint) from error
-
-    def _require_types(self, lines: bytes, ends: Offsets, declared: pa.Schema) -> None:
-        """Raise :class:`TextTrouble` about the first value that does not have its declared type."""
-        try:
-            self._read(lines, declared)
-            return
-        except pa.ArrowInvalid:
-            record, begin, error = _first_failing(lines, ends, lambda part: self._read(part, declared))
-        values = orjson.loads(record)
-        for field in declared:
-            try:
-                self._read(record, pa.schema([field]))
-            except pa.ArrowInvalid:
-                shown = shortened(orjson.dumps(values.get(field.name)).decode())
-                message = f"column {field.name!r} has {shown}, which is no {field.type}"
-                raise TextTrouble(begin, message, "correct the value, or tell another type in 'types'") from error
-        raise TextTrouble(begin, one_line(str(error)), _TYPE_HINT) from error
-
-
-class JsonLines(JsonReader):
-    """An object on each line; empty lines do not count."""
-
-    records = "lines"
-
-    def ends(self, text: bytes, *, at_end: bool) -> Offsets:  # noqa: ARG002 - a newline always ends a line
-        """See :class:`TextReader`."""
-        return line_ends(text)
-
-    def _objects(self, text: bytes, ends: Offsets) -> Iterator[tuple[int, bytes]]:
-        for begin, end in pairwise([0, *ends.tolist()]):
-            content = text[begin:end]
-            if not content.isspace():
-                yield begin, content
-
-
-class JsonArray(JsonReader):
-    """The elements of one array."""
-
-    records = "array"
-    _many_lines = True
-
-    def __init__(self, types: Mapping[str, pa.DataType]) -> None:
-        super().__init__(types)
-        self._is_empty = True
-        self._is_closed = False
-
-    def ends(self, text: bytes, *, at_end: bool) -> Offsets:
-        """See :class:`TextReader`."""
-        if self._is_closed:
-            return np.array([len(text)])
-        ends = element_ends(text)
-        if at_end and not (len(ends) and text[ends[-1] - 1 : ends[-1]] == b"]"):
-            raise TextTrouble(len(text), "the array does not end", "the file may be truncated: copy or write it again")
-        return ends
-
-    def _objects(self, text: bytes, ends: Offsets) -> Iterator[tuple[int, bytes]]:
-        for begin, end in pairwise([0, *ends.tolist()]):
-            content = text[begin:end]
-            first = begin + len(content) - len(content.lstrip())
-            if self._is_closed:
-                if first < end:
-                    raise TextTrouble(
-                        first, "something comes after the array", "a file has one array, or objects alone"
-                    )
-                continue
-            element = content[:-1].strip()
-            self._is_closed = content.endswith(b"]")
-            if not element and not (self._is_closed and self._is_empty):
-                raise TextTrouble(first, "an element of the array is missing", "take the comma away")
-            if element:
-                yield first, element
-            self._is_empty = False
-
-    def _as_lines(self, text: bytes) -> bytes:
-        lines = bytearray(text)
-        np.frombuffer(lines, np.uint8)[element_ends(text) - 1] = ord("\n")
-        return bytes(lines)
-
-
-def _require_object(begin: int, content: bytes) -> None:
-    """Raise :class:`TextTrouble` if a record is not one object of JSON.
-
-    :param begin: Where the record is in its text.
-    """
-    hint = "a file has one object on each line, or one array of objects"
-    try:
-        value = orjson.loads(content)
-    except orjson.JSONDecodeError as error:
-        if b"NaN" in content or b"Infinity" in content:
-            hint = "JSON has no NaN and no Infinity: write null"
-        shown = shortened(content.decode())
-        raise TextTrouble(begin, f"{shown} is not JSON: {error.msg} at character {error.pos + 1}", hint) from error
-    if not isinstance(value, dict):
-        raise TextTrouble(begin, f"{shortened(content.decode())} is not an object", hint)
-
-
-def _first_failing(lines: bytes, ends: Offsets, look: Callable[[bytes], object]) -> tuple[bytes, int, Exception]:
-    """The first record at which a text is refused: its text, where it begins, and why.
-
-    :param look: Reads a text from its beginning, and fails for all longer ones as well, once it fails.
-    """
-    error: Exception = pa.ArrowInvalid("the records cannot be read together")
-
-    def fails(end: int) -> bool:
-        nonlocal error
-        try:
-            look(lines[:end])
-        except (pa.ArrowInvalid, TypesDiffer) as found:
-            error = found
-            return True
-        return False
-
-    number = first_failing(ends, fails)
-    fails(int(ends[number]))
-    begin = int(ends[number - 1]) if number else 0
-    record = lines[begin : int(ends[number])]
-    return record, begin + len(record) - len(record.lstrip()), error
-
-
-def _path(path: str) -> str:
-    """A path of Arrow's as messages have it: ``meta.id``, ``tags[]``."""
-    return path.replace("/[]", "[]").replace("/", ".")
+_MOST_LEVELS: Final = 32
+_CHANGED: Final = re.compile(r"Column\(/(.*)\) changed from (\w+) to (\w+)")
+_TWICE: Final = re.compile(r"Column\(/(.*)\) was specified twice")
+_TYPE_HINT: Final = "a key has values of one type, or null: correct the file"
+_OBJECTS_HINT: Final = "a file has one object on each line, or one array of objects"
+_TOO_DEEP: Final = f"values are nested deeper than {_MOST_LEVELS} levels"
+#: Elements of an array that are parsed at once.
+_ELEMENTS: Final = 16_384
 
 
 @attrs.frozen(kw_only=True)
@@ -291,7 +93,7 @@ class JsonSource(FileSource):
 
     def file_format(self, ctx: DataContext) -> "JsonFormat":
         """See :class:`FileSource`."""
-        return JsonFormat(self.settings, cache=IndexCache(ctx.cache_dir), pointer=job_pointer(ctx))
+        return JsonFormat(self.settings, cache_dir=ctx.cache_dir, pointer=job_pointer(ctx))
 
 
 def check_json_layout(layout: JsonLayout) -> None:
@@ -300,31 +102,198 @@ def check_json_layout(layout: JsonLayout) -> None:
 
 
 class JsonFormat(TextFormat):
-    """JSON files, in which a record is an object."""
+    """JSON files."""
 
     suffixes = tuple(f"{name}{ending}" for name in (".jsonl", ".ndjson", ".json") for ending in ("", *CODECS))
     format_name = "a JSON file"
     fills_in = True
 
-    def __init__(self, layout: JsonLayout, *, cache: IndexCache, pointer: str) -> None:
-        super().__init__(named_types(layout.types, SCALARS, lists=True), cache=cache, pointer=pointer)
+    def __init__(self, layout: JsonLayout, *, cache_dir: str, pointer: str) -> None:
+        super().__init__(named_types(layout.types, SCALARS, lists=True), cache_dir=cache_dir, pointer=pointer)
 
     @property
     def settings(self) -> Mapping[str, Any]:
         """See :class:`TextFormat`."""
         return {"json": {name: str(kind) for name, kind in self.types.items()}}
 
-    def start(self, text: bytes, *, at_end: bool) -> tuple[JsonReader, int] | None:
-        """See :class:`TextFormat`. A bracket begins an array; else every line is an object."""
-        begin = len(text) - len(text.lstrip())
-        if begin == len(text):
-            return (JsonLines(self.types), 0) if at_end else None
-        return (JsonArray(self.types), begin + 1) if text[begin : begin + 1] == b"[" else (JsonLines(self.types), 0)
-
-    def reader(self, records: str, columns: pa.Schema) -> JsonReader:  # noqa: ARG002 - objects name their columns
+    def infer(self, file: DataFile) -> pa.Schema:
         """See :class:`TextFormat`."""
-        return JsonArray(self.types) if records == JsonArray.records else JsonLines(self.types)
+        schema: pa.Schema | None = None
+        for block in self._blocks(file):
+            try:
+                schema = self._look_at(block.text, schema)
+            except (pa.ArrowInvalid, TypesDiffer) as error:
+                raise self._fault(file, block, schema) from error
+        if schema is not None and not schema.names:
+            raise InvalidData(f"the records of {file.name} have no columns", file=file.name)
+        return schema or pa.schema([])
+
+    def tables(self, file: DataFile, schema: pa.Schema) -> Iterator[pa.Table]:
+        """See :class:`TextFormat`."""
+        for block in self._blocks(file):
+            yield _read(block.text, schema)
 
     def joined(self, one: pa.Field, other: pa.Field) -> pa.Field:
         """See :class:`TextFormat`."""
         return pa.field(one.name, joined_json(one.name, one.type, other.type))
+
+    def _blocks(self, file: DataFile) -> Iterator["JsonRecords"]:
+        """All records, each of which is one object."""
+        with open_text(file, self.format_name) as text:
+            for block in _blocks(file, text):
+                _require_objects(file, block)
+                yield block
+
+    def _look_at(self, text: bytes, known: pa.Schema | None) -> pa.Schema:
+        """The columns of some objects and of those before.
+
+        :raises TypesDiffer: A key has values of types that do not fit.
+        :raises pa.ArrowInvalid: So within the text; or a value has not the type that the job declares for its column.
+        """
+        found = _parse(text, None).schema
+        if is_deeper(found, _MOST_LEVELS):
+            raise pa.ArrowInvalid(_TOO_DEEP)
+        fields = [pa.field(field.name, self.types.get(field.name, json_type(field.type))) for field in found]
+        joined = pa.schema(joined_json_fields("", list(known or ()), fields))
+        declared = [field for field in fields if field.name in self.types]
+        if declared:
+            _read(text, pa.schema(declared))
+        return joined
+
+    def _fault(self, file: DataFile, block: "JsonRecords", known: pa.Schema | None) -> InvalidData:
+        """Return the error about the first record that does not fit to those before."""
+        error: Exception = pa.ArrowInvalid("the records cannot be read together")
+
+        def fails(number: int) -> bool:
+            nonlocal error
+            try:
+                self._look_at(JsonRecords(block.records[: number + 1], ()).text, known)
+            except (pa.ArrowInvalid, TypesDiffer) as found:
+                error = found
+                return True
+            return False
+
+        number = bisect_left(range(len(block.records) - 1), True, key=fails)
+        fails(number)
+        return self._record_error(file, f"{block.unit} {block.numbers[number]}", block.records[number], error)
+
+    def _record_error(self, file: DataFile, place: str, record: bytes, error: Exception) -> InvalidData:
+        message, hint = one_line(str(error)), "correct the file"
+        if changed := _CHANGED.search(message):
+            path, before, after = changed.groups()
+            return text_error(
+                file, place, f"column {_path(path)!r} is of type {after}, and {before} before", _TYPE_HINT
+            )
+        if twice := _TWICE.search(message):
+            return text_error(file, place, f"key {_path(twice[1])!r} is there twice", "an object has each key once")
+        if isinstance(error, TypesDiffer):
+            return text_error(file, place, message, _TYPE_HINT)
+        for name, value in orjson.loads(record).items():
+            if name in self.types:
+                try:
+                    _read(record, pa.schema([(name, self.types[name])]))
+                except pa.ArrowInvalid:
+                    shown = shortened(orjson.dumps(value).decode())
+                    message = f"column {name!r} has {shown}, which is no {self.types[name]}"
+                    hint = "correct the value, or tell another type in 'types'"
+        return text_error(file, place, message, hint)
+
+
+@attrs.frozen
+class JsonRecords:
+    """Records that are parsed at once."""
+
+    #: One line of text each, without its end.
+    records: Sequence[bytes]
+    #: The number of each in its file.
+    numbers: Sequence[int]
+    #: Its name in messages.
+    unit: str = "line"
+
+    @property
+    def text(self) -> bytes:
+        """All of them."""
+        return b"\n".join(self.records) + b"\n"
+
+
+def _read(text: bytes, schema: pa.Schema) -> pa.Table:
+    """Some columns of objects, with their types."""
+    table = _parse(text, pa.schema([(field.name, wire_type(field.type)) for field in schema]))
+    columns = [pc.cast(column, kind) for column, kind in zip(table.columns, schema.types, strict=True)]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _parse(text: bytes, schema: pa.Schema | None) -> pa.Table:
+    """All objects of a text, in one piece. Without a schema, Arrow finds all columns and their types."""
+    return pj.read_json(
+        pa.BufferReader(text),
+        read_options=pj.ReadOptions(block_size=len(text) + 1, use_threads=False),
+        parse_options=pj.ParseOptions(
+            explicit_schema=schema, unexpected_field_behavior="infer" if schema is None else "ignore"
+        ),
+    )
+
+
+def _blocks(file: DataFile, text: io.BufferedReader) -> Iterator[JsonRecords]:
+    """The elements of an array, if the text is one; else its lines. Each should be an object."""
+    if text.peek(len(MARK)).startswith(MARK):
+        text.read(len(MARK))
+    first, is_empty = 1, True
+    while begin := text.read(BLOCK_BYTES):
+        if is_empty and begin.lstrip().startswith(b"["):
+            yield from _elements(file, begin + text.read(_ARRAY_BYTES + 1 - len(begin)))
+            return
+        end = text.readline(RECORD_BYTES + 1)
+        if len(end) > RECORD_BYTES:
+            raise too_long(file, first + begin.count(b"\n"))
+        lines = (begin + end).split(b"\n")
+        numbers = [number for number, line in enumerate(lines) if line and not line.isspace()]
+        if numbers:
+            yield JsonRecords([lines[number] for number in numbers], [first + number for number in numbers])
+            is_empty = False
+        first += len(lines) - 1
+
+
+def _elements(file: DataFile, text: bytes) -> Iterator[JsonRecords]:
+    """The elements of a text that is one array."""
+    if len(text) > _ARRAY_BYTES:
+        message = f"{file.name} is one array of more than {_ARRAY_BYTES // 1_000_000} MB, which is the limit"
+        hint = "write one object on each line (JSON lines): jq -c '.[]' array.json > lines.jsonl"
+        raise InvalidData(message, file=file.name, hint=hint)
+    try:
+        values = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        require_utf8(file, 1, text)
+        message = f"the array is not JSON: {error.msg} at character {error.colno} of the line"
+        raise text_error(file, f"line {error.lineno}", message, _syntax_hint(text)) from error
+    for begin in range(0, len(values), _ELEMENTS):
+        part = values[begin : begin + _ELEMENTS]
+        yield JsonRecords([*map(orjson.dumps, part)], range(begin + 1, begin + 1 + len(part)), "element")
+
+
+def _require_objects(file: DataFile, block: JsonRecords) -> None:
+    """Raise the error about the first record that is not one object of JSON."""
+    with suppress(orjson.JSONDecodeError):
+        if all(type(value) is dict for value in map(orjson.loads, block.records)):
+            return
+    for number, record in zip(block.numbers, block.records, strict=True):
+        require_utf8(file, number, record)
+        place, shown = f"{block.unit} {number}", shortened(record.decode())
+        try:
+            value = orjson.loads(record)
+        except orjson.JSONDecodeError as error:
+            message = f"{shown} is not JSON: {error.msg} at character {error.pos + 1}"
+            raise text_error(file, place, message, _syntax_hint(record)) from error
+        if not isinstance(value, dict):
+            raise text_error(file, place, f"{shown} is not an object", _OBJECTS_HINT)
+
+
+def _syntax_hint(text: bytes) -> str:
+    if b"NaN" in text or b"Infinity" in text:
+        return "JSON has no NaN and no Infinity: write null"
+    return _OBJECTS_HINT
+
+
+def _path(path: str) -> str:
+    """A path of Arrow's as messages have it: ``meta.id``, ``tags[]``."""
+    return path.replace("/[]", "[]").replace("/", ".")

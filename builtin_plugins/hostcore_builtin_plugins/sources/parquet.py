@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 import attrs
 import pyarrow as pa
@@ -55,7 +55,7 @@ class ParquetSource(FileSource):
 class ParquetFormat(FileFormat):
     """Parquet files. At most one file is open for each shard that is being read."""
 
-    suffixes = (".parquet",)
+    suffixes: ClassVar[tuple[str, ...]] = (".parquet",)
     part_name = "row group"
 
     def __init__(self) -> None:

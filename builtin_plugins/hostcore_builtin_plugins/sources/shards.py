@@ -25,7 +25,6 @@ from hostcore_builtin_plugins.sources.file_source import ALLOW_NULLS, STORAGE_OP
 from hostcore_builtin_plugins.sources.files import DataFile
 from hostcore_builtin_plugins.sources.json_source import JsonFormat, JsonLayout, check_json_layout
 from hostcore_builtin_plugins.sources.parquet import ParquetFormat
-from hostcore_builtin_plugins.sources.text_index import IndexCache
 from hostcore_builtin_plugins.stores.errors import data_errors
 from hostcore_hookspecs import DataContext, InvalidData, InvalidSettings, Uri
 
@@ -84,12 +83,12 @@ class ShardsSource:
 
     def _formats(self, index: DataFile, records: Sequence[_ShardRecord], ctx: DataContext) -> list[FileFormat]:
         """The format of each shard, by the ending of its name."""
-        cache, pointer = IndexCache(ctx.cache_dir), job_pointer(ctx)
+        pointer = job_pointer(ctx)
         formats: Sequence[FileFormat] = (
             ParquetFormat(),
             ArrowFormat(),
-            CsvFormat(self._settings.csv, cache=cache, pointer=f"{pointer}/csv"),
-            JsonFormat(self._settings.json, cache=cache, pointer=f"{pointer}/json"),
+            CsvFormat(self._settings.csv, cache_dir=ctx.cache_dir, pointer=f"{pointer}/csv"),
+            JsonFormat(self._settings.json, cache_dir=ctx.cache_dir, pointer=f"{pointer}/json"),
         )
         found = []
         for record in records:

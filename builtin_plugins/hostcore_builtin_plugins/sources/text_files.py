@@ -1,78 +1,84 @@
-"""Text files as a format of datasets: read once from the beginning to the end for an index, and then by stretches."""
+"""Text files as a format of datasets: each is converted once, and is a Parquet file of this machine from then on.
 
-import zlib
+Text has neither places of rows nor types of columns. So a file is read from the beginning to the end, checked
+as a whole, and written as Parquet; that is what runs read.
+"""
+
+import shutil
+import tempfile
+import weakref
 from abc import abstractmethod
+from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import attrs
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from hostcore_builtin_plugins.sources.columns import closest_column
-from hostcore_builtin_plugins.sources.file_dataset import FileFormat, FileIndex, FilePart, ShardLocation
-from hostcore_builtin_plugins.sources.files import DataFile
-from hostcore_builtin_plugins.sources.text_index import IndexCache, TextIndex, TextStretch
-from hostcore_builtin_plugins.sources.text_scan import TextReader, TextScan
-from hostcore_builtin_plugins.sources.text_types import TypesDiffer, escaped
+from hostcore_builtin_plugins.sources.file_dataset import FileIndex, ShardLocation, one_line
+from hostcore_builtin_plugins.sources.files import DataFile, LocalFileTree
+from hostcore_builtin_plugins.sources.parquet import ParquetFormat
+from hostcore_builtin_plugins.sources.row_budget import MOST_ROWS
+from hostcore_builtin_plugins.sources.text_cache import converted
+from hostcore_builtin_plugins.sources.text_types import TypesDiffer, escaped, storable
 from hostcore_hookspecs import InvalidData
 
-#: Files whose name ends like this are unpacked while they are read.
-CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
+#: A row group, and so a shard, takes about so much in memory.
+_GROUP_BYTES = 4 << 20
+#: Key of the metadata with the columns: Parquet has fewer types than Arrow.
+_SCHEMA = b"hostcore.schema"
 
 
-@attrs.frozen(kw_only=True)
-class TextPart(FilePart):
-    """The stretches of text that make a shard: one, or all of a file that has to be unpacked from its beginning."""
-
-    stretches: Sequence[TextStretch]
-    #: See :class:`TextIndex`.
-    records: str
-
-
-class TextFormat(FileFormat):
+class TextFormat(ParquetFormat):
     """A format of text.
 
     :param types: Of the columns whose types the job declares.
-    :param cache: Where indexes are kept.
+    :param cache_dir: The folder for downloads; empty: what is converted is gone with this object.
     :param pointer: Where the job has the settings of the format.
     """
 
-    part_name = "stretch"
-    #: What messages call a file of the format.
+    #: Name of a file of the format in messages.
     format_name: str
-    #: A stretch of each is in memory, and it is looked at by one core.
+    #: A block of each is in memory, and it is parsed by one core.
     scan_threads = 4
-
+    text_version = "hostcore.text/2"
     difference_hint = (
         "write all files with the same columns, name the ones they share in 'columns', or tell the type in 'types'"
     )
     #: Whether a column that 'types' names need not be in every file.
     fills_in = False
 
-    def __init__(self, types: Mapping[str, pa.DataType], *, cache: IndexCache, pointer: str) -> None:
+    def __init__(self, types: Mapping[str, pa.DataType], *, cache_dir: str, pointer: str) -> None:
+        super().__init__()
         self.types = types
         self.pointer = pointer
-        self._cache = cache
+        self._folder = Path(cache_dir, "text") if cache_dir else Path(tempfile.mkdtemp(prefix="hostcore-text-"))
+        if not cache_dir:
+            weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+        self._parquet: dict[DataFile, DataFile] = {}
 
     @property
     @abstractmethod
     def settings(self) -> Mapping[str, Any]:
-        """Return the settings that an index depends on, as plain JSON."""
+        """Return the settings that the rows depend on, as plain JSON."""
 
     @abstractmethod
-    def start(self, text: bytes, *, at_end: bool) -> tuple[TextReader, int] | None:
-        """Look at how a file begins: its reader, and where the first record is; None if that takes more of the text.
+    def infer(self, file: DataFile) -> pa.Schema:
+        """Check all of a text, and return its columns with types that fit all values; none: it has no rows.
 
-        :raises TextTrouble: If it does not begin like a file of the format.
+        :raises InvalidData: About the first line that is wrong.
         """
 
     @abstractmethod
-    def reader(self, records: str, columns: pa.Schema) -> TextReader:
-        """A reader for stretches of a file.
+    def tables(self, file: DataFile, schema: pa.Schema) -> Iterator[pa.Table]:
+        """All rows, a block of text at a time.
 
-        :param records: See :class:`TextIndex`.
-        :param columns: All columns of the file.
+        :param schema: All columns with their types.
         """
 
     @abstractmethod
@@ -84,30 +90,25 @@ class TextFormat(FileFormat):
 
     def read_index(self, file: DataFile) -> FileIndex:
         """See :class:`FileFormat`."""
-        index = self._cache.find(file, self.settings)
-        if index is None:
-            index = self._make_index(file)
-            file.require_unchanged()
-            self._cache.keep(file, self.settings, index)
-        shards = [[stretch] for stretch in index.stretches] if _codec(file) is None else [index.stretches]
-        parts = [
-            TextPart(num_rows=sum(stretch.num_rows for stretch in shard), stretches=shard, records=index.records)
-            for shard in shards
-        ]
-        return FileIndex(schema=index.schema, parts=parts)
+        path = converted(self._folder, file, self.settings, partial(self._convert, file))
+        parquet = self._parquet[file] = LocalFileTree().file(str(path))
+        schema = pa.ipc.read_schema(pa.py_buffer(b64decode(self._footer(parquet).metadata.metadata[_SCHEMA])))
+        return attrs.evolve(super().read_index(parquet), schema=schema)
 
     def read_part(self, place: ShardLocation, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """See :class:`FileFormat`."""
-        assert isinstance(place.part, TextPart)
-        reader = self.reader(place.part.records, place.columns)
-        for stretch, text in _texts(place.file, place.part.stretches):
-            if zlib.crc32(text) != stretch.checksum:
-                raise InvalidData(
-                    f"{place.file.name} is not what it was when it was looked through",
-                    file=place.file.name,
-                    hint="it was written in place, or is damaged: copy or write it again, and start a new run",
-                )
-            yield from reader.read(text, schema).to_batches()
+        parquet = self._parquet[place.file]
+        stored = self._footer(parquet).schema
+        columns = [stored.field(name) for name in schema.names if name in stored.names] or [stored.field(0)]
+        try:
+            for batch in super().read_part(attrs.evolve(place, file=parquet), pa.schema(columns)):
+                yield _with_types(batch, schema)
+        except (pa.ArrowInvalid, OSError, InvalidData) as error:
+            raise InvalidData(
+                f"{parquet.name}, which {place.file.name} was converted to, cannot be read: {one_line(str(error))}",
+                file=parquet.name,
+                hint="remove it: the next run converts the text again",
+            ) from error
 
     def reconciled(self, found: Mapping[DataFile, FileIndex]) -> Mapping[DataFile, FileIndex]:
         """See :class:`FileFormat`. A file to whose types the others' do not fit keeps its own."""
@@ -119,9 +120,6 @@ class TextFormat(FileFormat):
                 with suppress(TypesDiffer):
                     common[name] = self.joined(common[name], field) if name in common else field
         self._require_declared(list(common))
-        full = [file.name for file, index in found.items() if index.parts]
-        if full and not common:
-            raise InvalidData(f"the records of {full[0]} have no columns", file=full[0])
         for fields in schemas.values():
             for name, field in fields.items():
                 with suppress(TypesDiffer):
@@ -141,46 +139,29 @@ class TextFormat(FileFormat):
                     hint=closest_column(name, names),
                 )
 
-    def _make_index(self, file: DataFile) -> TextIndex:
-        with _unpacked(file) as source:
-            scan = TextScan(file, source, self.start, self.format_name)
-            schema: pa.Schema | None = None
-            stretches = []
-            for start, text, ends in scan.stretches():
-                schema, rows = scan.infer(text, ends, schema)
-                if rows:
-                    end, checksum = start + len(text), zlib.crc32(text)
-                    stretches.append(TextStretch(start=start, end=end, num_rows=rows, checksum=checksum))
-        return TextIndex(schema=schema or pa.schema([]), records=scan.records, stretches=stretches)
+    def _convert(self, file: DataFile, target: Path, metadata: dict[bytes, bytes]) -> None:
+        """Write a text as a Parquet file."""
+        try:
+            schema = self.infer(file)
+            kept = {_SCHEMA: b64encode(schema.serialize())}
+            stored = pa.schema([(field.name, storable(field.type)) for field in schema], metadata | kept)
+            with pq.ParquetWriter(target, stored, write_page_checksum=True) as writer:
+                for table in self.tables(file, schema) if schema.names else ():
+                    groups = max(1, -(-table.num_rows // MOST_ROWS), table.nbytes // _GROUP_BYTES)
+                    writer.write_table(table.cast(stored), row_group_size=-(-table.num_rows // groups))
+        except InvalidData:
+            file.require_unchanged()  # that it was written meanwhile is the better answer
+            raise
+        file.require_unchanged()
 
 
-def _codec(file: DataFile) -> str | None:
-    return next((codec for ending, codec in CODECS.items() if file.path.endswith(ending)), None)
-
-
-@contextmanager
-def _unpacked(file: DataFile) -> Iterator[pa.NativeFile]:
-    with file.open() as packed:
-        codec = _codec(file)
-        if codec is None:
-            yield packed
-            return
-        with pa.CompressedInputStream(packed, codec) as source:
-            yield source
-
-
-def _texts(file: DataFile, stretches: Sequence[TextStretch]) -> Iterator[tuple[TextStretch, bytes]]:
-    """The text of each stretch."""
-    if _codec(file) is None:
-        for stretch in stretches:
-            ranges = [(stretch.start, stretch.end)]
-            with file.open() if file.place is None else file.open_excerpt(ranges) as source:
-                source.seek(stretch.start)
-                yield stretch, bytes(source.read(stretch.end - stretch.start))
-        return
-    with _unpacked(file) as source:
-        position = 0
-        for stretch in stretches:
-            source.read(stretch.start - position)
-            yield stretch, bytes(source.read(stretch.end - stretch.start))
-            position = stretch.end
+def _with_types(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The columns of a schema with its types; what is missing is null."""
+    names = batch.schema.names
+    columns = [
+        batch.column(field.name).cast(field.type, safe=False)  # numbers beyond 2^53 are rounded, as text would be
+        if field.name in names
+        else pa.nulls(batch.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)

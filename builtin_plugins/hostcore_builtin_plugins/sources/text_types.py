@@ -30,9 +30,19 @@ TIMES: Mapping[str, pa.DataType] = {
 _LIST = re.compile(r"(?:(list)|fixed_size_list)<(.+)>(?:\[([1-9]\d{0,8})\])?")
 #: Lists in lists, at most.
 _MOST_LISTS = 8
-#: Marks a column that has values of its type which do not fit into the next one: hexadecimal integers into float64, and
-#: years before 1677 or after 2262 into nanoseconds.
-_NARROW = {b"hostcore.narrow": b"1"}
+#: 0 and 1 are numbers: a column must not be one or the other by what else is in it.
+TRUE, FALSE = ("true", "True", "TRUE"), ("false", "False", "FALSE")
+#: The types of CSV: a column has the first that fits all its values.
+CSV_KINDS: Sequence[pa.DataType] = (
+    *(pa.null(), pa.int64(), pa.bool_(), pa.date32(), pa.time32("s")),
+    *(pa.timestamp(unit, zone) for unit in ("s", "ns") for zone in (None, "UTC")),
+    *(pa.float64(), pa.string()),
+)
+#: Arrow goes through all values even if the first one does not fit.
+_FIRST_VALUES = 16
+_TIME = r"^([01]\d|2[0-3]):[0-5]\d(:[0-5]\d)?$"
+#: Of a column of CSV: names of all types that fit its values.
+_FITTING = b"hostcore.fitting"
 
 
 def named_types(types: Mapping[str, str], scalars: Mapping[str, pa.DataType], *, lists: bool) -> dict[str, pa.DataType]:
@@ -74,53 +84,50 @@ def _named_type(name: str, scalars: Mapping[str, pa.DataType], lists: int) -> pa
     return values and pa.list_(values, int(found[3]) if found[3] else -1)
 
 
-def is_text(kind: pa.DataType) -> bool:
-    """Return True if values of a type are strings or bytes."""
-    return kind in (pa.string(), pa.large_string(), pa.binary())
+def csv_kinds(values: pa.StringArray, kinds_left: Sequence[pa.DataType]) -> Sequence[pa.DataType]:
+    """Return the types, of those that are left, that fit some more values as well.
 
-
-def csv_field(name: str, column: pa.ChunkedArray, *, has_hexadecimals: bool) -> pa.Field:
-    """Return the type of a column of CSV after some of its rows.
-
-    :param has_hexadecimals: Whether it has numbers such as ``0x1f``, which are read as integers alone.
+    :param values: Fields of CSV without those that mean null.
     """
-    kind = column.type
-    is_narrow = has_hexadecimals and kind == pa.int64()
-    if kinds.is_date32(kind) or kind in (pa.timestamp("s"), pa.timestamp("s", "UTC")):
-        try:
-            pc.cast(column, pa.timestamp("ns", getattr(kind, "tz", None)))
-        except pa.ArrowInvalid:
-            is_narrow = True
-    return pa.field(name, kind, metadata=_NARROW if is_narrow else None)
+    first = values.slice(0, _FIRST_VALUES)
+    return [kind for kind in kinds_left if _fits(first, kind) and _fits(values, kind)]
+
+
+def _fits(values: pa.StringArray, kind: pa.DataType) -> bool:
+    if kind == pa.string():
+        return True
+    if not len(values) or kinds.is_null(kind):
+        return not len(values)
+    if kinds.is_boolean(kind):
+        return bool(pc.all(pc.is_in(values, pa.array([*TRUE, *FALSE]))).as_py())
+    # Arrow's reader of CSV trims all values but timestamps.
+    values = values if kinds.is_timestamp(kind) else pc.ascii_trim(values, " \t")
+    if kinds.is_time(kind):
+        return bool(pc.all(pc.match_substring_regex(values, _TIME)).as_py())
+    try:
+        pc.cast(values, kind)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def csv_field(name: str, kinds_left: Sequence[pa.DataType]) -> pa.Field:
+    """Return a column of the first of the types that fit its values; the others are kept for :func:`joined_csv`."""
+    return pa.field(name, kinds_left[0], metadata={_FITTING: "\n".join(map(str, kinds_left))})
 
 
 def joined_csv(one: pa.Field, other: pa.Field) -> pa.Field:
-    """Return the type of a column after more of its rows: the one that fits the values of both.
+    """Return a column of two files with the first type that fits the values of both.
 
-    This is what one look at all values would have found: null fits into everything, int64 into float64, date32 into
-    timestamps, those of seconds into those of nanoseconds as far as these reach, and everything into strings.
+    :raises TypesDiffer: If that is strings, and in one of them it is not.
     """
-    metadata = _NARROW if one.metadata or other.metadata else None
-    kind = _joined_csv_type(one.type, other.type)
-    if metadata and kind in (pa.float64(), pa.timestamp("ns"), pa.timestamp("ns", "UTC")):
-        kind = pa.string()
-    return pa.field(one.name, kind, metadata=metadata)
-
-
-def _joined_csv_type(one: pa.DataType, other: pa.DataType) -> pa.DataType:
-    if one == other or kinds.is_null(other):
+    if not (one.metadata and other.metadata):  # the job declares the type
         return one
-    if kinds.is_null(one):
-        return other
-    if {one, other} == {pa.int64(), pa.float64()}:
-        return pa.float64()
-    for narrow, wide in ((one, other), (other, one)):
-        if kinds.is_timestamp(wide):
-            if kinds.is_date32(narrow) and wide.tz is None:
-                return wide
-            if kinds.is_timestamp(narrow) and narrow.tz == wide.tz and wide.unit == "ns":
-                return wide
-    return pa.string()
+    fitting = [set(field.metadata[_FITTING].decode().split("\n")) for field in (one, other)]
+    joined = csv_field(one.name, [kind for kind in CSV_KINDS if str(kind) in fitting[0] & fitting[1]])
+    if joined.type == pa.string() and not {one.type, other.type} <= {pa.string(), pa.null()}:
+        raise TypesDiffer(one.name, one.type, other.type)
+    return joined
 
 
 class TypesDiffer(Exception):
@@ -184,6 +191,16 @@ def wire_type(kind: pa.DataType) -> pa.DataType:
         return pa.string()
     if kinds.is_list(kind) or kinds.is_fixed_size_list(kind):
         return pa.list_(wire_type(kind.value_type))
+    return kind
+
+
+def storable(kind: pa.DataType) -> pa.DataType:
+    """Return the type with which Parquet stores values of a type: there, a struct has a field at least."""
+    if kinds.is_list(kind):
+        return pa.list_(storable(kind.value_type))
+    if kinds.is_struct(kind):
+        fields = [pa.field(field.name, storable(field.type)) for field in kind]
+        return pa.struct(fields or [pa.field("", pa.null())])
     return kind
 
 

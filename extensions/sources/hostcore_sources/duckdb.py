@@ -6,14 +6,12 @@ version of its shards is the SHA-256 of the rows as they are stored: rows in ano
 other data.
 """
 
-import fcntl
 import hashlib
 import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,6 +24,7 @@ from hostcore_builtin_plugins.sources.data_files import find_file
 from hostcore_builtin_plugins.sources.file_dataset import FileDataset, job_pointer
 from hostcore_builtin_plugins.sources.parquet import ParquetFormat
 from hostcore_builtin_plugins.sources.row_budget import MOST_ROWS
+from hostcore_builtin_plugins.sources.text_cache import alone
 from hostcore_builtin_plugins.stores.errors import data_errors
 from hostcore_hookspecs import DataContext, InvalidData, InvalidSettings
 from hostcore_sources.query_order import Query, checked_query, query_error
@@ -113,15 +112,13 @@ def _result(sql: str, tables: list[QueryTable], cache: Path, *, pointer: str) ->
     key = json.dumps([versions, sql, {table.name: [table.reader, *table.identity] for table in tables}], sort_keys=True)
     folder = cache / hashlib.sha256(key.encode()).hexdigest()[:32]
     note = folder / "result.json"
-    with data_errors(str(folder)):
-        folder.mkdir(parents=True, exist_ok=True)
-        with _alone(folder):  # ranks of one machine run the query once
-            for left in folder.glob(f"{_MAKING}*"):  # of a run that was killed
-                shutil.rmtree(left, ignore_errors=True)
-            rows, sha256 = folder / "rows.parquet", _noted(note)
-            if sha256 is None or not rows.exists():
-                sha256 = _run(sql, tables, folder, pointer=pointer)
-            return QueryResult(rows=rows, sha256=sha256)
+    with data_errors(str(folder)), alone(folder / "lock"):  # ranks of one machine run the query once
+        for left in folder.glob(f"{_MAKING}*"):  # of a run that was killed
+            shutil.rmtree(left, ignore_errors=True)
+        rows, sha256 = folder / "rows.parquet", _noted(note)
+        if sha256 is None or not rows.exists():
+            sha256 = _run(sql, tables, folder, pointer=pointer)
+        return QueryResult(rows=rows, sha256=sha256)
 
 
 def _noted(note: Path) -> str | None:
@@ -130,13 +127,6 @@ def _noted(note: Path) -> str | None:
         return str(json.loads(note.read_bytes())["sha256"])
     except (FileNotFoundError, ValueError):
         return None
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 def _run(sql: str, tables: list[QueryTable], folder: Path, *, pointer: str) -> str:

@@ -159,7 +159,11 @@ class DatasetFeed:
         return shuffled_blocks(order, read, cursor.rows, share, self.limit)
 
     def identity(self) -> Mapping[str, Any]:
-        """Shards with rows and versions, the schema, rows per step, and the parameters of the order."""
+        """Shards with rows and versions, the schema, rows per step, and the parameters of the order.
+
+        Of text, also the version of its shards: runs of before this entry have others.
+        """
+        text_version = getattr(self.dataset, "text_version", "")
         shards = hashlib.sha256()
         for shard in self.dataset.shards():
             shards.update(f"{shard.id}\0{shard.num_rows}\0{shard.version}\n".encode())
@@ -172,6 +176,7 @@ class DatasetFeed:
             "order": LAYOUT if self.shuffle else "file",
             "lanes": self.lanes,
             "window": self.window,
+            **({"text": text_version} if text_version else {}),
         }
 
     def warnings(self) -> Sequence[str]:
@@ -315,6 +320,7 @@ def check_identity(stored: Mapping[str, Any], feed: Feed, *, checkpoint: str) ->
         "batch_size": "the batch size",
         "columns": "the columns",
         "shards": "the files",
+        "text": "the files",
         "seed": "the seed",
         "order": "the shuffling",
         "lanes": "the shuffling",
@@ -322,6 +328,14 @@ def check_identity(stored: Mapping[str, Any], feed: Feed, *, checkpoint: str) ->
         "mock_batches": "the mock batches",
     }
     changed = [key for key in {**stored, **now} if stored.get(key) != now.get(key)]
+    if "text" in changed and not {"rows", "columns"} & set(changed):
+        raise DataChanged(
+            "the data is CSV or JSON, and this version of hostcore reads it in another order than the one that wrote "
+            "the checkpoint",
+            pointer="/dataset",
+            file=checkpoint,
+            hint="start a new run under another run_id, or go on with the version of hostcore that began this one",
+        )
     what = ", ".join(dict.fromkeys(names.get(key, key) for key in changed))
     raise DataChanged(
         f"the data is not the data that the checkpoint was written with: {what} changed",

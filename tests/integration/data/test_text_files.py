@@ -16,7 +16,6 @@ from fork_server import run
 
 import hostcore
 from hostcore.errors import Errors
-from hostcore_builtin_plugins.sources import text_scan
 from hostcore_builtin_plugins.sources.csv_source import CsvSource
 from hostcore_hookspecs import DataContext, HostcoreError, InvalidData
 
@@ -42,10 +41,8 @@ class Runs:
 
 @pytest.fixture
 def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Runs]:
-    """Small shards, so that shuffling has many of them."""
     monkeypatch.setenv("HOSTCORE_RUNS_DIR", str(tmp_path / "runs"))
     monkeypatch.setenv("HOSTCORE_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(text_scan, "STRETCH_BYTES", 500)
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
     import row_keeper
 
@@ -54,15 +51,19 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Runs]:
 
 
 def write_csv(folder: Path) -> dict[str, Any]:
-    rows = (f'{n},"word\n{n}"\r\n' for n in range(NUM_ROWS))
-    (folder / "a.csv").write_text("n,t\r\n" + "".join(rows), newline="")
-    return {"source": "csv", "paths": "a.csv"}
+    """Several files, so that there are several shards."""
+    for part in range(6):
+        rows = (f'{n},"word\n{n}"\r\n' for n in range(100 * part, 100 * part + 100))
+        (folder / f"{part}.csv").write_text("n,t\r\n" + "".join(rows), newline="")
+    return {"source": "csv", "paths": "*.csv"}
 
 
 def write_json(folder: Path) -> dict[str, Any]:
-    (folder / "lines.jsonl").write_text("".join(json.dumps(row) + "\n" for row in expected()[:300]))
+    for part in range(3):
+        rows = expected()[100 * part : 100 * part + 100]
+        (folder / f"{part}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (folder / "array.json").write_text(json.dumps(expected()[300:], indent=1))
-    return {"source": "json", "paths": ["lines.jsonl", "array.json"]}
+    return {"source": "json", "paths": ["*.jsonl", "array.json"]}
 
 
 def write_shards(folder: Path) -> dict[str, Any]:
@@ -98,7 +99,7 @@ def test_a_run_that_goes_on_sees_the_rows_that_one_without_a_break_sees(
 def test_a_run_does_not_go_on_with_other_data(runs: Runs) -> None:
     dataset = write_csv(runs.folder)
     runs.run("changed", 3, **dataset)
-    with (runs.folder / "a.csv").open("a") as file:
+    with (runs.folder / "0.csv").open("a") as file:
         file.write("1,new\r\n")
     with pytest.raises(HostcoreError, match=r"data"):
         runs.run("changed", 5, **dataset)
@@ -106,36 +107,54 @@ def test_a_run_does_not_go_on_with_other_data(runs: Runs) -> None:
 
 def test_bad_text_is_one_error_before_the_run_begins(runs: Runs) -> None:
     dataset = write_csv(runs.folder)
-    with (runs.folder / "a.csv").open("a") as file:
+    with (runs.folder / "5.csv").open("a") as file:
         file.write("1,2,3\r\n")
     with pytest.raises(Errors) as raised:
         runs.run("ragged", 3, **dataset)
     (error,) = raised.value.errors
-    assert (error.pointer, error.file) == ("/dataset", str(runs.folder / "a.csv"))
-    assert error.message.endswith("line 1202: the row has 3 fields, not 2")
+    assert (error.pointer, error.file) == ("/dataset", str(runs.folder / "5.csv"))
+    assert error.message.endswith("line 202: the row has 3 fields, not 2")
     assert not (runs.folder / "runs" / "ragged").exists()
 
 
-def test_a_file_on_a_server_is_read_by_stretches_and_watched_for_changes(
-    server: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(text_scan, "STRETCH_BYTES", 10_000)
-    path = server.folder / "a.csv"
+@pytest.fixture
+def remote(server: Any) -> Path:
+    path: Path = server.folder / "a.csv"
     path.write_text("n,t\n" + "".join(f"{n},{'word' * 20}\n" for n in range(1000)))
+    return path
+
+
+def open_remote(server: Any, cache: Path) -> Any:
     source = CsvSource(settings=CsvSource.Settings(paths=server.url("a.csv")))
-    dataset = source.open_dataset({}, DataContext())
-    assert server.bytes_sent < 1.1 * path.stat().st_size
+    return source.open_dataset({}, DataContext(cache_dir=str(cache)))
+
+
+def test_a_file_on_a_server_is_fetched_for_its_conversion_alone_and_watched_for_changes(
+    server: Any, remote: Path, tmp_path: Path
+) -> None:
+    for dataset in (open_remote(server, tmp_path), open_remote(server, tmp_path)):
+        found = [n for one in dataset.shards() for batch in dataset.read_shard(one, ["n"], 0) for n in batch["n"]]
+        assert [n.as_py() for n in found] == list(range(1000))
+        assert server.bytes_sent < 3.1 * remote.stat().st_size
     server.requests.clear()
-    shards = dataset.shards()
-    found = [n for batch in dataset.read_shard(shards[5], ["n"], 0) for n in batch.column("n").to_pylist()]
-    assert found == list(
-        range(sum(shard.num_rows for shard in shards[:5]), sum(shard.num_rows for shard in shards[:6]))
-    )
-    assert [method for method, _ in server.requests].count("GET") == 1
-    assert server.bytes_sent < 11_000
-    path.write_text(path.read_text().replace("word", "ward"))
+    list(dataset.read_shard(dataset.shards()[0], None, 0))
+    assert "GET" not in {method for method, _ in server.requests}
+    remote.write_text(remote.read_text().replace("word", "ward"))
     with pytest.raises(InvalidData, match="changed while the run was reading it"):
-        list(dataset.read_shard(shards[6], None, 0))
+        list(dataset.read_shard(dataset.shards()[0], None, 0))
+
+
+def test_a_file_that_changes_while_it_is_converted_is_refused(server: Any, remote: Path, tmp_path: Path) -> None:
+    class ChangesTheFile(list[tuple[str, int]]):
+        def append(self, request: tuple[str, int]) -> None:
+            super().append(request)
+            if request[0] == "GET":
+                remote.write_text("n,t\n1,x\n")
+
+    server.requests = ChangesTheFile()
+    with pytest.raises(InvalidData, match="changed while the run was reading it"):
+        open_remote(server, tmp_path)
+    assert not list(tmp_path.rglob("*.parquet"))
 
 
 #: Reads a dataset in a process of its own, and tells what it took.
@@ -166,10 +185,10 @@ def read(path: Path) -> dict[str, Any]:
 def test_a_packed_file_of_many_rows_is_read_in_little_memory(tmp_path: Path) -> None:
     line = b"1,2.5," + b"word " * 100 + b"\n"
     packed = gzip.compress(line * 20_000, compresslevel=1)
-    (tmp_path / "a.csv.gz").write_bytes(gzip.compress(b"a,b,t\n") + packed * 20)
+    (tmp_path / "a.csv.gz").write_bytes(gzip.compress(b"a,b,t\n") + packed * 80)
     done = read(tmp_path / "a.csv.gz")
-    assert done["rows"] == 400_000
-    assert done["memory"] < 96 << 20  # of 192 MiB of text
+    assert done["rows"] == 1_600_000
+    assert done["memory"] < 192 << 20  # of 768 MiB of text
 
 
 def test_one_line_of_two_gigabytes_is_refused_in_little_memory(tmp_path: Path) -> None:
@@ -178,4 +197,4 @@ def test_one_line_of_two_gigabytes_is_refused_in_little_memory(tmp_path: Path) -
     os.truncate(path, 2 << 30)  # of zeros, which take no place on the disk
     done = read(path)
     assert "line 3: a record does not end within 64 MiB, which is the limit" in done["message"]
-    assert done["memory"] < 320 << 20
+    assert done["memory"] < 640 << 20

@@ -8,6 +8,7 @@ import pytest
 
 from hostcore.job.sections import DatasetSpec
 from hostcore.worker.feed.feed import Cursor, DataChanged, DatasetFeed, MockFeed, check_identity, dataset_feed
+from hostcore_builtin_plugins.sources.csv_source import CsvSource
 from hostcore_builtin_plugins.sources.parquet import ParquetSource
 from hostcore_hookspecs import DataContext, InvalidData
 
@@ -181,6 +182,18 @@ class TestIdentity:
         stored = feed_of(parquet(rows=40, group=8), batch_size=8).identity()
         with pytest.raises(DataChanged, match="the number of rows, the files changed"):
             check_identity(stored, feed_of(parquet(rows=41, group=8), batch_size=8), checkpoint="")
+
+    def test_of_text_that_an_earlier_version_has_read_is_refused_with_the_remedy(self, tmp_path: Path) -> None:
+        (tmp_path / "a.csv").write_text("n\n1\n2\n")
+        source = CsvSource(settings=CsvSource.Settings(paths=str(tmp_path)))
+        feed = feed_of(source.open_dataset({}, DataContext()), batch_size=1)
+        check_identity(feed.identity(), feed, checkpoint="")
+        earlier = {key: value for key, value in feed.identity().items() if key != "text"}
+        with pytest.raises(DataChanged, match="reads it in another order than the one that wrote") as caught:
+            check_identity(earlier, feed, checkpoint="/runs/a/checkpoints/step-000003")
+        assert "start a new run under another run_id" in (caught.value.hint or "")
+        with pytest.raises(DataChanged, match=r"was written with: the number of rows, the files changed$"):
+            check_identity({**earlier, "rows": 7}, feed, checkpoint="")
 
     def test_of_another_number_of_mock_batches_is_refused(self) -> None:
         with pytest.raises(DataChanged, match="the mock batches changed"):

@@ -11,7 +11,6 @@ import pytest
 
 from hostcore_builtin_plugins.sources.file_dataset import FileDataset
 from hostcore_builtin_plugins.sources.json_source import JsonSource
-from hostcore_builtin_plugins.sources.text_records import element_ends
 from hostcore_hookspecs import DataContext, InvalidData, InvalidSettings
 
 Open = Callable[..., FileDataset]
@@ -89,9 +88,7 @@ def same(one: Any, other: Any) -> bool:
 
 
 @pytest.mark.parametrize("seed", range(15))
-def test_lines_and_arrays_have_the_same_rows_wherever_they_are_cut(
-    open_json: Open, cut_finely: Callable[..., None], seed: int
-) -> None:
+def test_lines_and_arrays_have_the_same_rows(open_json: Open, seed: int) -> None:
     dice = random.Random(seed)
     kind = {f"c{i}": random_type(dice) for i in range(dice.randint(1, 4))}
     values = [random_value(dice, kind) or {} for _ in range(dice.randint(5, 40))] + [{"c0": None}]
@@ -104,33 +101,36 @@ def test_lines_and_arrays_have_the_same_rows_wherever_they_are_cut(
     }
     schemas = []
     for name, text in texts.items():
-        for num_bytes, num_rows in ((1 << 16, 65_536), (dice.randint(1, 60), dice.randint(1, 9))):
-            cut_finely(num_bytes, num_rows)
-            dataset = open_json(text.encode())
-            assert same(rows(dataset), values), f"{name}, seed {seed}"
-            schemas.append(dataset.schema)
+        dataset = open_json(text.encode())
+        assert same(rows(dataset), values), f"{name}, seed {seed}"
+        schemas.append(dataset.schema)
     assert all(schema.equals(schemas[0]) for schema in schemas), f"seed {seed}"
 
 
-@pytest.mark.parametrize("seed", range(10))
-def test_elements_of_an_array_end_where_a_decoder_says(seed: int) -> None:
-    dice = random.Random(seed)
-    elements = [json.dumps(random_value(dice, random_type(dice))) for _ in range(20)]
-    ends, text = [], ""
-    for element in elements:
-        text += element + dice.choice(["", " "]) + ","
-        ends.append(len(text))
-    for cut in range(0, len(text), 7):
-        found = element_ends(text[:cut].encode()).tolist()
-        assert found == [end for end in ends if end <= cut], f"seed {seed}"
-    closed = text[:-1] + "]"
-    assert element_ends(f"{closed} , ], {{".encode()).tolist() == ends, f"seed {seed}"
-
-
-def test_missing_keys_are_null_and_columns_come_as_they_appear(
-    open_json: Open, cut_finely: Callable[..., None]
+@pytest.mark.parametrize("write", [lines, lambda *values: json.dumps(values, indent=0).encode()])
+def test_a_large_file_has_one_type_for_all_its_blocks_and_many_shards(
+    open_json: Open, write: Callable[..., bytes]
 ) -> None:
-    cut_finely(1)
+    """The values of each column but the first change in the last block, after 8 MiB."""
+    values: list[dict[str, Any]] = [{"n": n, "x": n, "v": [], "m": {}, "t": "word " * 20} for n in range(60_000)]
+    values.append({"n": 60_000, "x": 0.5, "v": [1], "m": {"k": "z"}, "new": True})
+    dataset = open_json(write(*values))
+    assert dataset.schema == pa.schema(
+        [
+            *(("n", pa.int64()), ("x", pa.float64()), ("v", pa.list_(pa.int64()))),
+            *(("m", pa.struct([("k", pa.string())])), ("t", pa.string()), ("new", pa.bool_())),
+        ]
+    )
+    assert len(dataset.shards()) > 3
+    assert all(map(same, rows(dataset), values))
+
+
+def test_objects_without_keys_are_values(open_json: Open) -> None:
+    values = [{"a": {}, "b": [{}], "c": {"d": {}}}, {"a": None, "b": [], "c": None}]
+    assert rows(open_json(lines(*values))) == values
+
+
+def test_missing_keys_are_null_and_columns_come_as_they_appear(open_json: Open) -> None:
     dataset = open_json(lines({"b": 1}, {"a": "x"}, {"c": {"k": [1]}, "b": 2.5}, {"c": {"m": True}}))
     assert dataset.schema.names == ["b", "a", "c"]
     assert rows(dataset) == [
@@ -177,16 +177,14 @@ def test_declared_types_are_used(open_json: Open) -> None:
     ],
 )
 def test_the_first_value_that_does_not_fit_is_named(
-    open_json: Open, cut_finely: Callable[..., None], kind: str, good: Any, bad: Any, shown: str | None
+    open_json: Open, kind: str, good: Any, bad: Any, shown: str | None
 ) -> None:
     content = lines(*[{"a": good}] * 30, {"a": bad}, *[{"a": good}] * 30)
-    for num_bytes in (1 << 16, 20):
-        cut_finely(num_bytes)
-        if shown is None:
-            assert rows(open_json(content, types={"a": kind}))[30] == {"a": None}
-            continue
-        found = error(open_json, content, types={"a": kind})
-        assert f"a.jsonl, line 31: column 'a' has {shown}, which is no " in found.message
+    if shown is None:
+        assert rows(open_json(content, types={"a": kind}))[30] == {"a": None}
+        return
+    found = error(open_json, content, types={"a": kind})
+    assert f"a.jsonl, line 31: column 'a' has {shown}, which is no " in found.message
 
 
 @pytest.mark.parametrize("is_array", [False, True])
@@ -194,16 +192,15 @@ def test_the_first_value_that_does_not_fit_is_named(
     ("before", "after", "column"), [(1, "x", "a"), ([1], ["x"], "a[]"), ({"b": 1}, {"b": []}, "a.b")]
 )
 def test_a_key_with_values_of_two_types_is_refused(
-    open_json: Open, cut_finely: Callable[..., None], is_array: bool, before: Any, after: Any, column: str
+    open_json: Open, is_array: bool, before: Any, after: Any, column: str
 ) -> None:
-    objects = [{"a": before}] * 20 + [{"a": after}] + [{"a": before}] * 5
-    content = lines(*objects)
-    if is_array:
-        content = b"[" + content.replace(b"\n", b",\n").removesuffix(b",\n") + b"]"
-    for num_bytes in (1 << 16, 20):
-        cut_finely(num_bytes)
-        found = error(open_json, content)
-        assert f"a.jsonl, line 21: column '{column}' " in found.message
+    text = "word " * 20
+    for number in (20, 30_000):  # the second one in a later block
+        content = lines(*[{"a": before, "t": text}] * number, {"a": after}, *[{"a": before}] * 5)
+        if is_array:
+            content = b"[" + content.replace(b"\n", b",\n").removesuffix(b",\n") + b"]"
+        place = "element" if is_array else "line"
+        assert f"a.jsonl, {place} {number + 1}: column '{column}' " in error(open_json, content).message
 
 
 @pytest.mark.parametrize("content", [b"", b"\n \n", b"[]", b" [\n]\n", b"\xef\xbb\xbf"])
@@ -234,40 +231,42 @@ DEEP = 100_000
         (b'{"a":"\\ud800"}\n', "line 2: ", ""),
     ],
 )
-def test_lines_that_are_no_objects_are_refused(
-    open_json: Open, cut_finely: Callable[..., None], content: bytes, says: str, hints: str
-) -> None:
-    for num_bytes in (1 << 20, 24 + len(content) // 50):
-        cut_finely(num_bytes)
-        found = error(open_json, b'{"a":null}\n' + content)
-        assert says in found.message
-        assert len(found.message) < 400
-        assert hints in (found.hint or "")
+def test_lines_that_are_no_objects_are_refused(open_json: Open, content: bytes, says: str, hints: str) -> None:
+    found = error(open_json, b'{"a":null}\n' + content)
+    assert says in found.message
+    assert len(found.message) < 400
+    assert hints in (found.hint or "")
 
 
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        (b'[{"a":1},\n{"a":2}', "line 2: the array does not end"),
-        (b'[{"a":1},\n', "line 2: the array does not end"),
-        (b"[", "line 1: the array does not end"),
-        (b'[{"a":1},\n]', "line 2: an element of the array is missing"),
-        (b'[{"a":1},\n,{"a":1}]', "line 2: an element of the array is missing"),
-        (b'[{"a":1}\n{"a":2}]', 'line 1: {"a":1} {"a":2} is not JSON'),
-        (b'[{"a":1}]\n{"a":2}', "line 2: something comes after the array"),
-        (b'[{"a":1}]\n]', "line 2: something comes after the array"),
-        (b"[[1]]", "line 1: [1] is not an object"),
-        (b'[null, {"a":1}]', "line 1: null is not an object"),
-        (b'[{"a":1},\n{"a":"}]', "line 2: "),
-        (b'[{"a":1},\n{"a":1}},{"a":1}]', "line 2: "),
+        (b'[{"a":1},\n{"a":2}', "line 2: the array is not JSON: unexpected end of data"),
+        (b'[{"a":1},\n', "line 2: the array is not JSON"),
+        (b"[", "line 1: the array is not JSON"),
+        (b'[{"a":1},\n]', "line 1: the array is not JSON: trailing comma is not allowed"),
+        (b'[{"a":1},\n,{"a":1}]', "line 2: the array is not JSON"),
+        (b'[{"a":1}\n{"a":2}]', "line 2: the array is not JSON"),
+        (b'[{"a":1}]\n{"a":2}', "line 2: the array is not JSON: unexpected content after document"),
+        (b'[{"a":1}]\n]', "line 2: the array is not JSON"),
+        (b"[[1]]", "element 1: [1] is not an object"),
+        (b'[{"a":1}, null]', "element 2: null is not an object"),
+        (b'[{"a":1},\n{"a":"}]', "line 2: the array is not JSON"),
+        (b'[{"a":1},\n{"a":1}},{"a":1}]', "line 2: the array is not JSON"),
+        (b'[{"a":1},\n{"a":NaN}]', "line 2: the array is not JSON"),
+        (b'[{"a":1},\n{"a":"\xe4"}]', "line 2: byte 7 of the line (0xe4) is not UTF-8"),
+        (b"[" * 100_000, "the array is not JSON"),
     ],
 )
-def test_arrays_that_are_not_of_objects_are_refused(
-    open_json: Open, cut_finely: Callable[..., None], content: bytes, says: str
-) -> None:
-    for num_bytes in (1 << 16, 3):
-        cut_finely(num_bytes)
-        assert says in error(open_json, content).message
+def test_arrays_that_are_not_of_objects_are_refused(open_json: Open, content: bytes, says: str) -> None:
+    assert says in error(open_json, content).message
+
+
+def test_an_array_has_a_limit_that_lines_do_not_have(open_json: Open) -> None:
+    record = b'{"a":"' + b"x" * 1_000_000 + b'"}'
+    found = error(open_json, b"[" + b",\n".join([record] * 256) + b"]")
+    assert found.message.endswith("a.jsonl is one array of more than 256 MB, which is the limit")
+    assert "JSON lines" in (found.hint or "")
 
 
 def test_objects_without_keys_are_refused(open_json: Open) -> None:
@@ -290,14 +289,10 @@ def test_a_declared_column_need_not_be_in_every_file(open_json: Open) -> None:
     assert "did you mean 'note'?" in (found.hint or "")
 
 
-def test_a_packed_file_is_one_shard(open_json: Open, cut_finely: Callable[..., None]) -> None:
-    cut_finely(50)
+def test_a_packed_file_is_read(open_json: Open) -> None:
     values = [{"n": n} for n in range(200)]
     for content in (lines(*values), json.dumps(values, indent=1).encode()):
-        dataset = open_json({"a.jsonl.gz": gzip.compress(content)})
-        assert [shard.num_rows for shard in dataset.shards()] == [200]
-        batches = dataset.read_shard(dataset.shards()[0], None, 150)
-        assert [row["n"] for batch in batches for row in batch.to_pylist()] == list(range(150, 200))
+        assert rows(open_json({"a.jsonl.gz": gzip.compress(content)})) == values
 
 
 @pytest.mark.parametrize(
