@@ -40,6 +40,10 @@ def connect(
     from fsspec.implementations.local import LocalFileSystem
 
     given = options or {}
+    if "protocol" in given:  # fsspec would prefer it to the scheme
+        hint = 'leave out "protocol": the scheme of the URI decides which file system it is'
+        message = f"the storage_options of {uri} name another file system"
+        raise StoreError(message, code="store.options", hint=hint, pointer=pointer, file=uri)
     try:
         if "://" in uri:
             filesystem, path = url_to_fs(uri, **given)

@@ -1,5 +1,6 @@
 """Settings of plugins that hold a place: the plugin must declare them as a path or URI."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -27,7 +28,7 @@ def undeclared_places(job: Mapping[str, Any], schema_of: SchemaOf) -> Iterator[N
         plugin, keys = _plugin_at(job, pointer)
         schema = schema_of(*plugin) if plugin else None
         if schema is None or not _may_hold_place(schema, keys, schema.get("$defs", {})):
-            key = next((part for part in reversed(keys) if not part.isdigit()), "")
+            key = next((part for part in reversed(keys) if not re.fullmatch("[0-9]+", part)), "")
             owner = f" by {shown(plugin[1])}" if plugin else ""
             unknown = ", whose settings the service cannot read" if plugin and schema is None else ""
             yield NotAllowed(
@@ -62,7 +63,7 @@ def _may_hold_place(schema: Any, keys: Sequence[str], definitions: Schema) -> bo
         return False
     key, rest = keys[0], keys[1:]
     below = schema.get("properties", {}).get(key, schema.get("additionalProperties"))
-    if key.isdigit() and "items" in schema:
+    if re.fullmatch("[0-9]+", key) and "items" in schema:
         items = schema.get("prefixItems", [])
         below = items[int(key)] if int(key) < len(items) else schema["items"]
     return _may_hold_place(below, rest, definitions)

@@ -8,6 +8,7 @@ import ipaddress
 import re
 import socket
 import threading
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
@@ -21,6 +22,8 @@ Lookup = Callable[[Collection[str]], Mapping[str, Sequence[str]]]
 #: Names of one job. More is a scan, not a job.
 MOST_NAMES: Final = 64
 _LOOKUP_SECONDS: Final = 2.0
+#: Of all requests together.
+_lookups: Final = threading.BoundedSemaphore(2 * MOST_NAMES)
 
 #: Where a machine asks about itself, credentials above all: link-local, and what clouds put elsewhere.
 METADATA: Final = tuple(
@@ -109,19 +112,25 @@ def _embedded(address: Address) -> Iterator[ipaddress.IPv4Address]:
 
 
 def look_up(names: Collection[str]) -> dict[str, list[str]]:
-    """Return the addresses of names, as this machine knows them after two seconds; unknown names are left out."""
+    """Return the addresses of names, as this machine knows them after two seconds; unknown names are left out.
+
+    Each name has a thread of its own: one that gets no answer must not hide another.
+    """
     found: dict[str, list[str]] = {}
 
     def resolve(name: str) -> None:
         with suppress(OSError, UnicodeError):
             found[name] = [str(one[4][0]) for one in socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)]
+        _lookups.release()
 
-    def resolve_all() -> None:
-        for name in names:
-            resolve(name)
-
-    # A thread that waits for a name server cannot be ended.
-    thread = threading.Thread(target=resolve_all, name="look-up", daemon=True)
-    thread.start()
-    thread.join(_LOOKUP_SECONDS)
+    deadline = time.monotonic() + _LOOKUP_SECONDS
+    threads = []
+    for name in names:
+        if not _lookups.acquire(timeout=max(0.0, deadline - time.monotonic())):
+            break
+        # A thread that waits for a name server cannot be ended.
+        threads.append(threading.Thread(target=resolve, args=(name,), name="look-up", daemon=True))
+        threads[-1].start()
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
     return dict(found)

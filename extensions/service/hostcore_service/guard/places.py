@@ -1,15 +1,16 @@
 """Places that a job from others may read and write: stores, servers and folders that the operator has opened.
 
-A string that looks like a place must be a place that is open, spelled in the one way that all programs read alike, and
-its key must be one that may hold a place: a key of the job's own, or a setting that its plugin declares as a path or
-URI. Everything else that looks like a place is refused; nothing is decoded.
+A string that looks like a place must be a place that is open, with one spelling, and its key must be one that may hold
+a place: a key of the job's own, or a setting that its plugin declares as a path or URI. Everything else that looks like
+a place is refused. Nothing is decoded but queries, and characters that have several forms (NFKC). Options of a store
+lead elsewhere without looking like it: those that do are refused by their keys.
 """
 
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, unquote
 
 import attrs
 
@@ -54,27 +55,45 @@ _MIRROR: Final = "/checkpoint_base_uri"
 _WRITTEN: Final = re.compile(r"/(checkpoint_base_uri|(uploaders|reporters|callbacks)/(?![0-9]+/ca_file$).*)")
 #: Where files are put: what else is in the folder does not matter.
 _COPIED_TO: Final = re.compile(r"/(checkpoint_base_uri|uploaders/.*)")
+#: Options of stores, at any depth.
+_OPTION: Final = re.compile(r"/.*/storage_options/(.*)")
+#: Options that lead to another file system or server, by key, and the reasons why they are refused.
+_LEADS_ELSEWHERE: Final = {
+    re.compile(r"protocol"): "the scheme of the URI decides which file system it is",
+    re.compile(r".*connection_string|.*service_account_key"): "it names servers of its own; it may be a secret",
+    re.compile(r".*emulator"): "an emulator is a server of the worker's machine",
+}
+_ACCOUNT_KEY: Final = re.compile(r"(.*_)?account_name")
+_ACCOUNT: Final = re.compile(r"[a-z0-9]{3,24}")
+#: A signature for Azure, which is a query.
+_SIGNATURE: Final = re.compile(r"\??[A-Za-z0-9&=%._~+-]*")
 #: Keys of plugins and stores whose value is a host, with or without a scheme.
 _HOST_KEY: Final = re.compile(
     r"(?:^|[_.-]|(?<=[a-z])(?=[A-Z]))(hosts?|hostnames?|address(es)?|addr|endpoints?|endpoint_?override|servers?"
     r"|prox(y|ies)|brokers?)$",
     re.IGNORECASE,
 )
+#: Keys whose value is a URL, or a word that stands for one.
+_URL_KEY: Final = re.compile(r"(?:^|[_.-]|(?<=[a-z])(?=[A-Z]))ur[il]s?$", re.IGNORECASE)
 
-#: A string that some program could take for a place.
+#: A string that begins like a place, or has one behind a sign.
 _LOOKS: Final = re.compile(
-    r"^[\s<]*[/\\~]"  # a path
-    r"|(?:^|[/\\=,;@|:])\s*\.\.\s*(?:$|[/\\])"  # out of a folder
-    r"|[=,;@|:][\t\r\n]*(?:[/\\]|~/)"  # a scheme, or a path behind a word
-    r"|^[\s<]*(?:url|file|local|https?):"  # a scheme that some programs read without slashes
+    r"^\s*(?:[/~]|\\(?!.?$))"  # a path
+    r"|(?:^|[/\\=,;@:])\s*\.\.\s*(?:$|[/\\])"  # out of a folder
+    r"|[=,;@:][\t\r\n]*(?:[/\\](?=\S)|~/)"  # a scheme, or a path behind a word
+    r"|^[\s<]*(?:url:(?=\S*[:/])|(?:file|local|https?):)"  # a scheme that some programs read without slashes
     r"|%(?:2[5ef]|3a|5c|7e)"  # what a place has, encoded
     # An address, or a name with a port. 16:9 is none.
-    r"|^\s*(?:[0-9]{1,3}(?:\.[0-9]{1,3}){3}(?::[0-9]+)?|\[[0-9a-f:.]*:[0-9a-f:.]*:[^\]]*\](?::[0-9]+)?"
+    r"|^\s*(?:[0-9]{1,3}(?:\.[0-9]{1,3}){3}(?::[0-9]+)?|\[[0-9a-f.]*:[0-9a-f.]*:[^\]]*\](?::[0-9]+)?"
     r"|(?:[0-9]{8,}|0x[0-9a-f]+|[a-z0-9_-]+(?:\.[a-z0-9_-]+)+\.?|localhost\.?|metadata|instance-data):[0-9]{1,5})\s*$",
     re.IGNORECASE,
 )
 #: What no open place has: control characters, spaces around, a way out of a folder, a chain of file systems.
 _ODD: Final = re.compile(r"[\0-\x1f\x7f-\x9f\u2028\u2029\\]|^\s|\s$|(?:^|/)\s*\.\.\s*(?:$|/)|::")
+#: A second place behind the first, in programs that take several.
+_MORE: Final = re.compile(r"[=,;|:\s@](?:[/~]|[A-Za-z][A-Za-z0-9+.-]*:/)")
+#: What a path of this machine may not have, decoded or not.
+_ENCODED: Final = re.compile(r"%(?:00|2[5ef]|3a|5c|7e)", re.IGNORECASE)
 _BRACKETED: Final = re.compile(r"\[[0-9A-Fa-f:.]*\]")
 _STORE: Final = re.compile(
     r"(?P<scheme>s3a?|gcs|gs|adl|abfss?|az|hf)://(?:[A-Za-z0-9][A-Za-z0-9._-]*|arn:[a-z0-9:_-]+)"
@@ -85,12 +104,13 @@ _AZURE: Final = re.compile(
 )
 _SERVER: Final = re.compile(rf"(?P<scheme>https?|rediss?)://{HOST}(?=[/?#]|$)")
 _PORTS: Final = {"http": 80, "https": 443, "redis": 6379, "rediss": 6379}
+_SEVERAL: Final = "it has a second place in it"
 _CREDENTIALS: Final = "credentials in a URI would be shown"
 _FORMS: Final = "/, file:///, s3://, gs://, az://, abfs://, hf://, http://, https://, redis://, rediss://"
 
 
 def looks_like_a_place(text: str) -> bool:
-    """Return whether a string could be a place for some program: a scheme, a leading ``/`` or ``~``, a ``..``."""
+    """Return whether a string could be a place for some program: see :data:`_LOOKS`."""
     return _LOOKS.search(_folded(text)) is not None
 
 
@@ -129,9 +149,10 @@ def wrong_places(job: Mapping[str, Any], http: HttpSettings, *, look_up: Lookup 
         hosts=Hosts(opened=http.hosts),
     )
     found: list[HostcoreError] = []
-    for pointer, text in walk(job):
-        if isinstance(text, str) and (problem := guard.why_not(text, pointer)):
-            found.append(_refused(text, pointer, problem))
+    for pointer, value in walk(job):
+        problem = _why_not_option(value, pointer) or (guard.why_not(value, pointer) if isinstance(value, str) else None)
+        if problem:
+            found.append(_refused(value, pointer, problem))
     if all(one.pointer != _MIRROR for one in found) and (problem := guard.why_not_mirror(job)):
         found.append(_refused(job["checkpoint_base_uri"], _MIRROR, problem))
     return [*found, *guard.names_that_lead_astray(look_up)]
@@ -151,13 +172,17 @@ class _Guard:
         """Return the problem of a string at a place of the job; None: allowed."""
         if _TEXT.fullmatch(pointer) or (pointer, text) == ("/resume_from_checkpoint", "auto"):
             return None
+        keys = _keys(pointer)
+        if keys[-1:] == ["sas_token"] and _OPTION.fullmatch(pointer) and _SIGNATURE.fullmatch(text):
+            return None
         if looks_like_a_place(text):
             return self._why_not_place(text, pointer)
         if _PLACE.fullmatch(pointer) or (text.startswith("./") and pointer.startswith("/inputs/")):
             return "a job that comes over HTTP has no folder, where a relative path could start"
-        key = re.sub(r"(/[0-9]+)+$", "", pointer).rpartition("/")[2]
-        is_word = pointer.startswith("/hyperparams/") and ("." not in text or not re.fullmatch(HOST, text))
-        return self._why_not_hosts(text, pointer) if _HOST_KEY.search(key) and not is_word else None
+        if not any(_HOST_KEY.search(key) or _URL_KEY.search(key) for key in keys):
+            return None
+        has_words = pointer.startswith("/hyperparams/") or not any(map(_HOST_KEY.search, keys))
+        return self._why_not_hosts(text, pointer, has_words=has_words)
 
     def why_not_mirror(self, job: Mapping[str, Any]) -> str | None:
         """Return the problem of a run's folder in the mirror that leads elsewhere: a resumed run reads from it."""
@@ -181,21 +206,22 @@ class _Guard:
         if _ODD.search(_BRACKETED.sub("", _folded(text))):
             return "a place has no '..', '::', '\\' or control character in it, and no space around it"
         if text.startswith(("/", "file:///")):
-            return self._why_not_path(text.removeprefix("file://"), pointer)
+            path = text.removeprefix("file://")
+            return _SEVERAL if _MORE.search(path) else self._why_not_path(path, pointer)
         if found := _STORE.match(text):
-            return self._why_not_account(found, pointer) or self._why_not_query(text, pointer)
+            return self._why_not_account(found, pointer) or self._why_not_rest(text[found.end() :], pointer)
         if found := _SERVER.match(text):
             port = int(found["port"]) if found["port"] else _PORTS[found["scheme"]]
-            return self._why_not_host(found, port, pointer) or self._why_not_query(text, pointer)
+            return self._why_not_host(found, port, pointer) or self._why_not_rest(text[found.end() :], pointer)
         return _CREDENTIALS if "@" in text else f"it looks like a place, and begins with none of {_FORMS}"
 
     def _why_not_path(self, path: str, pointer: str) -> str | None:
-        if re.search(r"%[0-9A-Fa-f]{2}", path):
+        if _ENCODED.search(path):
             return "it has a character in the form %XX, which only some programs decode; in a pattern, ? stands for it"
         folders = self.written if _WRITTEN.fullmatch(pointer) else self.read
         problems = [
             folders.why_not(one, look_inside=not _COPIED_TO.fullmatch(pointer))
-            for one in dict.fromkeys((path, _folded(path)))
+            for one in dict.fromkeys((path, _folded(path), unquote(path)))
         ]
         return next(filter(None, problems), None)
 
@@ -207,14 +233,27 @@ class _Guard:
         is_host = store["scheme"] in ("az", "abfs", "abfss") and re.fullmatch(HOST, account)
         return self._why_not_hosts(account, pointer) if is_host else _CREDENTIALS
 
-    def _why_not_query(self, uri: str, pointer: str) -> str | None:
-        query = uri.partition("#")[0].partition("?")[2]
-        hosts = (value for key, value in parse_qsl(query, keep_blank_values=True) if _HOST_KEY.search(key))
-        return next(filter(None, (self._why_not_hosts(one, pointer) for one in hosts)), None)
+    def _why_not_rest(self, text: str, pointer: str) -> str | None:
+        """Return the problem of what stands behind the server or the bucket of a URI."""
+        path, _, query = text.partition("#")[0].partition("?")
+        if _MORE.search(path) or _MORE.search(text.partition("#")[2]):
+            return _SEVERAL
+        for key, value in parse_qsl(query, keep_blank_values=True):
+            if _HOST_KEY.search(key) or _URL_KEY.search(key):
+                if problem := self._why_not_hosts(value, pointer, has_words=not _HOST_KEY.search(key)):
+                    return problem
+            elif looks_like_a_place(value):
+                return _SEVERAL
+        return None
 
-    def _why_not_hosts(self, text: str, pointer: str) -> str | None:
-        """Return the problem of hosts without a scheme, or with that of HTTP: one, or a list of them."""
+    def _why_not_hosts(self, text: str, pointer: str, *, has_words: bool = False) -> str | None:
+        """Return the problem of hosts without a scheme, or with that of HTTP: one, or a list of them.
+
+        :param has_words: A text without a dot and a port is a word.
+        """
         for one in filter(None, re.split(r"[,;\s]+", text)):
+            if has_words and not set(".:") & set(one):
+                continue
             found = re.fullmatch(rf"(?:https?://)?{HOST}/?", one)
             if found is None:
                 return f"{one!r} is no host that all programs read alike"
@@ -229,13 +268,35 @@ class _Guard:
         return problem
 
 
+def _keys(pointer: str) -> list[str]:
+    """Return the keys that describe a value: the last one; of an option of a store, all."""
+    option = _OPTION.fullmatch(pointer)
+    keys = [key for key in (option[1] if option else pointer).split("/") if not re.fullmatch("[0-9]*", key)]
+    return keys if option else keys[-1:]
+
+
+def _why_not_option(value: Any, pointer: str) -> str | None:
+    """Return the problem of an option of a store that leads to another server or file system; None: no problem."""
+    if not _OPTION.fullmatch(pointer) or is_reference(value):
+        return None
+    keys = _keys(pointer)
+    for key, problem in _LEADS_ELSEWHERE.items():
+        if any(map(key.fullmatch, keys)):
+            return problem
+    if any(map(_ACCOUNT_KEY.fullmatch, keys)) and not (isinstance(value, str) and _ACCOUNT.fullmatch(value)):
+        return "the name of an account has 3 to 24 of a-z and 0-9"
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return "a host is a text" if is_number and any(map(_HOST_KEY.search, keys)) else None
+
+
 def _folded(text: str) -> str:
     """Return a text as programs compare it: one spelling for all forms of a character."""
     return text if text.isascii() else unicodedata.normalize("NFKC", text)
 
 
-def _refused(text: str, pointer: str, problem: str) -> NotAllowed:
-    what = "this" if "@" in text else shown(text)  # which may have credentials in it
+def _refused(value: Any, pointer: str, problem: str) -> NotAllowed:
+    may_be_secret = not isinstance(value, str) or "@" in value or _OPTION.fullmatch(pointer)
+    what = "this" if may_be_secret else shown(value)
     return NotAllowed(f"{what} is not allowed: {problem}", pointer=pointer, hint=_hint(pointer, problem))
 
 

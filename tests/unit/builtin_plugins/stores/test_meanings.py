@@ -137,6 +137,13 @@ def test_a_store_means_the_same_at_each_door(
         assert isinstance(error, TransientError) is meaning.may_pass
 
 
+@pytest.mark.parametrize("door", [fetch, find, upload])
+def test_options_never_put_another_file_system_in_place_of_the_scheme(door: Callable[..., None]) -> None:
+    with pytest.raises(HostcoreError, match="name another file system") as caught:
+        door("memory://folder/x", {"protocol": "file"})
+    assert "the scheme of the URI decides" in str(caught.value.hint)
+
+
 def test_an_upload_is_tried_again_after_an_exception_that_nobody_knows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TroubledStore, "answer", RuntimeError("protocol error"), raising=False)
     uri = "trouble://folder/x"

@@ -65,6 +65,7 @@ UNDECLARED: list[tuple[dict[str, Any], list[str]]] = [
         ["a", "0/a"],
     ),
     ({"hyperparams": {"a~/b": {"": PLACE}}}, ["a~0~1b/"]),
+    ({"reporters": [{"use": "wandb", "tags": {"\u00b2": PLACE}}]}, ["0/tags/\u00b2"]),
 ]
 
 

@@ -48,7 +48,7 @@ def wrong(folders: Path, job: Job, **opened: Sequence[str]) -> list[HostcoreErro
             return value.replace("D/", f"{folders}/")
         if isinstance(value, Mapping):
             return {key: here(item) for key, item in value.items()}
-        return [here(item) for item in value]
+        return [here(item) for item in value] if isinstance(value, list | tuple) else value
 
     usual = {"data_roots": ["D/data"], "checkpoint_roots": ["D/runs"], "hosts": HOSTS}
     http = HttpSettings(**{key: tuple(here(value)) for key, value in {**usual, **opened}.items()})
@@ -79,7 +79,13 @@ LET_IN: list[Job] = [
     *({"hyperparams": {"text": text}} for text in ("16:9", "cuda:0", "1.2.3", "a.b.c", "0:100", "a = b, c; d")),
     {"hyperparams": {"text": "100% sure: a/b (1/2). Wait... ~5 days; résumé of the year 24/12. A/B\uff1a?"}},
     *({"hyperparams": {"text": text}} for text in (r"(\d+)[/-](\w*)\.py$", "val/loss", "2026/11/28", "and/or: yes")),
-    {"hyperparams": {"word": "a" * 2**20}},
+    *({"hyperparams": {"text": text}} for text in ("</s>", "<|/INST|>", "hm :/", "url:x", r"\N", r"q_proj|\.k_proj")),
+    {"hyperparams": {"word": "a" * 2**20, "brackets": "[" + ":" * 2**18}},
+    {"hyperparams": {"server": "adam", "base_url": "local"}, "reporters": [{"use": "x", "tracking_uri": "databricks"}]},
+    # Options of stores, and what only looks encoded.
+    data("az://c/x", "D/data/a%20b/x", storage_options={"account_name": "mine", "sas_token": "?sv=2020&sig=a%2Fb%3D"}),
+    data("az://c/x", storage_options={"connection_string": {"$secret": "env:AZURE"}, "anon": False}),
+    data("s3://b/k?endpoint_override=http://minio:9000", storage_options={"proxies": {"https": "http://minio:9000"}}),
     # Text for people.
     *({key: {"a": ["/etc/passwd", "http://127.0.0.1"]}} for key in ("labels", "annotations", "owner", "mock_batches")),
     {"release_ref": {"a": ["/etc/passwd", "http://127.0.0.1"]}, "samples": [{"prompt": "/imagine file:///x"}]},
@@ -106,7 +112,43 @@ REFUSED: list[tuple[Job, list[str]]] = [
             ({"proxies": ["vault"]}, "proxies/0"),
             ({"connection_string": "BlobEndpoint=http://127.0.0.1:10000/x;AccountName=a"}, "connection_string"),
             ({"key_file": "/etc/ssh/id"}, "key_file"),
+            # fsspec takes it for the scheme.
+            ({"protocol": "reference", "fo": {"refs": {"s3://b/k": ["{{u}}etc/passwd"]}}}, "protocol"),
+            ({"config_kwargs": {"proxies": {"https": "vault:8200"}}}, "config_kwargs/proxies/https"),
+            ({"proxy_url": "vault:8200"}, "proxy_url"),
+            ({"endpoint_url": "vault.corp"}, "endpoint_url"),
+            ({"account_host": 2852039166}, "account_host"),
+            *(({"account_name": name}, "account_name") for name in ("127.0.0.1:8080/?", "localhost:80#", "a/x", 5)),
+            ({"azure_storage_account_name": "localhost:80/x?"}, "azure_storage_account_name"),
+            ({"connection_string": "BlobEndpoint=169.254.169.254;AccountName=a"}, "connection_string"),
+            (
+                {"google_service_account_key": r'{"gcs_base_url": "http\u003a\u002f\u002fa"}'},
+                "google_service_account_key",
+            ),
+            ({"azure_storage_use_emulator": True}, "azure_storage_use_emulator"),
         )
+    ),
+    # Several hosts, and several places, in one text.
+    *(
+        ({"hyperparams": {key: text}}, [f"/hyperparams/{key}"])
+        for key, text in (
+            ("server", "vault:8200"),
+            ("hosts", "10.0.0.1,10.0.0.2"),
+            ("bootstrap_servers", "a:9092,10.0.0.2:9092"),
+            ("endpoint", "169.254.169.254 x"),
+            ("api_url", "vault:80"),
+        )
+    ),
+    *(
+        ({"weights": text}, ["/weights"])
+        for text in (
+            *("D/data/a:/etc/passwd", "s3://b/k,file:///etc/passwd", "s3://b/k;http://169.254.169.254/", "s3://b/k,/x"),
+            *("http://minio:9000/,http://vault/", "http://minio:9000/?u=http://vault/", "http://minio:9000/?url=a.b"),
+        )
+    ),
+    (
+        {"reporters": [{"use": "redis-streams", "url": "rediss://minio:9000/0?ssl_ca_certs=/etc/passwd"}]},
+        ["/reporters/0/url"],
     ),
     # A name counts for what it leads to; a server that nobody has opened may send whoever asks it anywhere.
     (
