@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext, suppress
+from contextlib import closing, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
@@ -163,13 +163,13 @@ class _WorkerHere:
             from hostcore.worker.stop import StopSwitch, noted_by
 
             stop = StopSwitch()
-            line = SupervisorLine(self._own_end, stop)
-            with suppress(KeyboardInterrupt), noted_by(stop) if in_main_thread else nullcontext():
-                self._code = run_attempt(self._contract, line, stop)
-            if stop.first and (not line.may_go or _is_a_signal(stop.first[2])):
-                status, reason, requested_by = stop.first
-                asked = Asked(status=status, reason=reason, requested_by=requested_by)
-                self._interrupts.hear(asked, hurried=requested_by.startswith(_SIGNAL), forced=False)
+            with closing(SupervisorLine(self._own_end, stop)) as line:
+                with suppress(KeyboardInterrupt), noted_by(stop) if in_main_thread else nullcontext():
+                    self._code = run_attempt(self._contract, line, stop)
+                if stop.first and (not line.may_go or _is_a_signal(stop.first[2])):
+                    status, reason, requested_by = stop.first
+                    asked = Asked(status=status, reason=reason, requested_by=requested_by)
+                    self._interrupts.hear(asked, hurried=requested_by.startswith(_SIGNAL), forced=False)
         finally:
             self._own_end.close()
             self._over.set()

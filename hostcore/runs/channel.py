@@ -79,6 +79,11 @@ class Channel:
         with suppress(OSError):  # the other side is gone
             self._socket.shutdown(socket.SHUT_WR)
 
+    def end(self) -> None:
+        """Send and receive nothing more: a thread that waits in :meth:`receive` sees the end of the line."""
+        with suppress(OSError):  # the other side is gone
+            self._socket.shutdown(socket.SHUT_RDWR)
+
     def close(self) -> None:
         """Close this end."""
         self._socket.close()

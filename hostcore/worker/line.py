@@ -29,11 +29,17 @@ class SupervisorLine:
         self.may_go = False
         #: Whether the supervisor was gone after it had given the word to start.
         self.was_left_alone = False
-        threading.Thread(target=self._listen, daemon=True, name="supervisor line").start()
+        self._thread = threading.Thread(target=self._listen, daemon=True, name="supervisor line")
+        self._thread.start()
 
     def send(self, kind: str, content: Any) -> None:
         """Send the supervisor a message; see :mod:`hostcore.runs.channel`."""
         self._channel.send(kind, content)
+
+    def close(self) -> None:
+        """End the line, and wait for the end of its thread."""
+        self._channel.end()
+        self._thread.join()
 
     def wait_for_go(self) -> bool:
         """Wait for the word to start; False if the supervisor is gone, which may only have wanted to check the job."""

@@ -195,6 +195,7 @@ def test_leaves_no_thread_and_no_open_file(job: Callable, until: Callable) -> No
         return [thread.name for thread in threading.enumerate() if thread.name.startswith("hostcore")]
 
     hostcore.run(job(run_id="leak-0"))
+    assert "supervisor line" not in [thread.name for thread in threading.enumerate()]
     until(lambda: not own(), f"threads of the run before to end: {own()}")
     before = count()
     for number in range(1, 6):
