@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
 import attrs
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
@@ -22,6 +23,7 @@ from hostcore_builtin_plugins.sources.text_files import TextFormat
 from hostcore_builtin_plugins.sources.text_input import (
     BLOCK_BYTES,
     CODECS,
+    MARK,
     RECORD_BYTES,
     open_text,
     require_utf8,
@@ -38,6 +40,7 @@ from hostcore_builtin_plugins.sources.text_types import (
     csv_kinds,
     joined_csv,
     named_types,
+    storable,
 )
 from hostcore_hookspecs import DataContext, InvalidData, InvalidSettings, Uri
 
@@ -48,6 +51,8 @@ _ROW = re.compile(r"Row #(\d+)")
 _COLUMN = re.compile(r"CSV column #(\d+)")
 #: A file that ends before there is a row.
 _NOTHING = re.compile("Empty CSV file|Could not skip")
+_LINE_ENDS = re.compile(rb"\r\n|\r|\n")
+_LINE_END = ord("\n")
 
 
 @attrs.frozen(kw_only=True)
@@ -148,7 +153,7 @@ class CsvFormat(TextFormat):
 
     def tables(self, file: DataFile, schema: pa.Schema) -> Iterator[pa.Table]:
         """See :class:`TextFormat`."""
-        for batch in self._batches(file, {field.name: field.type for field in schema}):
+        for batch in self._batches(file, {field.name: storable(field.type) for field in schema}):
             yield pa.Table.from_batches([batch])
 
     def joined(self, one: pa.Field, other: pa.Field) -> pa.Field:
@@ -176,24 +181,27 @@ class CsvFormat(TextFormat):
             position = 0
             try:
                 with open_text(file, self.format_name) as text:
-                    counted = CountedQuotes(text, self._layout.quote)
-                    for batch in self._reader(counted, block_bytes, types):
+                    checked = QuotedText(text, self._layout)
+                    for batch in self._reader(checked, block_bytes, types):
                         position += batch.num_rows
                         if position > done:  # those before were in smaller blocks
                             yield batch.slice(batch.num_rows - (position - done))
                             done = position
-                if counted.number % 2:  # the last one may be open, which Arrow does not mind
-                    self._row(file, None)
-                return
+                failure = ""
             except pa.ArrowInvalid as error:
                 failure = str(error)  # without the blocks that the error holds
-            if _NOTHING.search(failure):
-                return
-            if block_bytes == RECORD_BYTES or "straddling" not in failure:
+            if checked.fault:
+                raise text_error(file, *checked.fault)
+            if block_bytes != RECORD_BYTES and (_NOTHING.search(failure) or "straddling" in failure):
+                continue
+            if failure and not _NOTHING.search(failure):
                 raise self._fault(file, types, failure)
+            if checked.is_open:
+                self._row(file, None)
+            return
 
     def _reader(
-        self, text: "CountedQuotes", block_bytes: int, types: Mapping[str, pa.DataType]
+        self, text: "QuotedText", block_bytes: int, types: Mapping[str, pa.DataType]
     ) -> pa.csv.CSVStreamingReader:
         layout = self._layout
         return pa.csv.open_csv(
@@ -254,7 +262,9 @@ class CsvFormat(TextFormat):
             lines = CsvLines(file, text)
             for _ in range(self._layout.skip_lines):
                 next(lines, None)
-            record = lines.begin_record()
+            lines.begin_record()
+            record: Sequence[str] = ()
+            line = 1
             for row in csv.reader(lines, delimiter=self._layout.delimiter, **quoting):
                 line, record = lines.first, lines.begin_record()
                 if row:
@@ -302,13 +312,26 @@ class CsvLines:
         return record
 
 
-class CountedQuotes(io.RawIOBase):
-    """A text whose quotes are counted while it is read."""
+class QuotedText(io.RawIOBase):
+    """A text whose quotes are checked while Arrow reads it, which takes stray ones for letters (RFC 4180 has none).
 
-    def __init__(self, text: io.BufferedReader, quote: str) -> None:
+    A line end of two characters is never cut: Arrow would lose the second, within quotes.
+    """
+
+    def __init__(self, text: io.BufferedReader, layout: CsvLayout) -> None:
         self._text = text
-        self._quote = quote.encode()
-        self.number = 0
+        self._quote = layout.quote.encode()
+        #: Characters that may stand before an opening quote and behind a closing quote; quotes are doubled.
+        self._around = np.frombuffer(f"{layout.delimiter}{layout.quote}\r\n".encode(), np.uint8)
+        self._lines_to_skip = layout.skip_lines
+        self._held = b""
+        #: The last byte that was checked: in front of a text there is as much as a line end.
+        self._last = _LINE_END
+        self._line = 1
+        #: True inside of quotes.
+        self.is_open = False
+        #: Place, message and hint of the first stray quote.
+        self.fault: tuple[str, str, str] | None = None
 
     def readable(self) -> bool:
         """See :class:`io.IOBase`."""
@@ -316,10 +339,47 @@ class CountedQuotes(io.RawIOBase):
 
     def read(self, size: int = -1) -> bytes:
         """See :class:`io.RawIOBase`."""
-        found = self._text.read(size)
-        if self._quote:
-            self.number += found.count(self._quote)
+        is_first = self._line == 1 and not self._held and self._last == _LINE_END
+        found = self._held + self._text.read(size - len(self._held))
+        self._held = b""
+        if len(found) > 1 and found.endswith(b"\r") and self._text.peek(1).startswith(b"\n"):
+            found, self._held = found[:-1], b"\r"
+        if self._quote and self.fault is None and found:
+            self._check(found[len(MARK) :] if is_first and found.startswith(MARK) else found)
         return found
+
+    def _check(self, text: bytes) -> None:
+        begin = 0
+        while self._lines_to_skip:
+            end = _LINE_ENDS.search(text, begin)
+            if end is None:
+                return
+            begin, self._line, self._lines_to_skip = end.end(), self._line + 1, self._lines_to_skip - 1
+        letters = np.frombuffer(text, np.uint8, offset=begin) if begin < len(text) else np.empty(0, np.uint8)
+        if not len(letters):
+            return
+        quotes = np.flatnonzero(letters == self._quote[0])
+        before = np.where(quotes > 0, letters[quotes - 1], self._last)
+        following = self._held or self._text.peek(1)[:1] or b"\n"
+        behind = np.where(quotes < len(letters) - 1, letters[np.minimum(quotes + 1, len(letters) - 1)], following[0])
+        opens = np.arange(len(quotes)) % 2 == int(self.is_open)
+        stray = np.flatnonzero(~np.isin(np.where(opens, before, behind), self._around))
+        if len(stray):
+            within = "that does not begin with one" if opens[stray[0]] else "in quotes, where it is doubled"
+            message = f"has a {self._quote.decode()} within a field {within}"
+            line = self._line + _line_ends(text, begin, begin + int(quotes[stray[0]]))
+            self.fault = (
+                f"line {line}",
+                message,
+                'correct the file; or set "quote": "", if there are none around fields',
+            )
+        self.is_open ^= bool(len(quotes) % 2)
+        self._line += _line_ends(text, begin, len(text))
+        self._last = int(letters[-1])
+
+
+def _line_ends(text: bytes, begin: int, end: int) -> int:
+    return text.count(b"\n", begin, end) + text.count(b"\r", begin, end) - text.count(b"\r\n", begin, end)
 
 
 def _count(number: int, what: str) -> str:

@@ -7,6 +7,8 @@ process. So it gets only what orjson has parsed before.
 """
 
 import io
+import itertools
+import json
 import re
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
@@ -41,6 +43,7 @@ from hostcore_builtin_plugins.sources.text_types import (
     joined_json_fields,
     json_type,
     named_types,
+    storable,
     wire_type,
 )
 from hostcore_hookspecs import DataContext, InvalidData, Uri
@@ -54,6 +57,8 @@ _TWICE: Final = re.compile(r"Column\(/(.*)\) was specified twice")
 _TYPE_HINT: Final = "a key has values of one type, or null: correct the file"
 _OBJECTS_HINT: Final = "a file has one object on each line, or one array of objects"
 _TOO_DEEP: Final = f"values are nested deeper than {_MOST_LEVELS} levels"
+_SPACES: Final = re.compile(r"[ \t\r\n]*")
+_LINE_ENDS: Final = re.compile(r"[\r\n]+")
 #: Elements of an array that are parsed at once.
 _ELEMENTS: Final = 16_384
 
@@ -131,7 +136,7 @@ class JsonFormat(TextFormat):
     def tables(self, file: DataFile, schema: pa.Schema) -> Iterator[pa.Table]:
         """See :class:`TextFormat`."""
         for block in self._blocks(file):
-            yield _read(block.text, schema)
+            yield _read(block.text, pa.schema([(field.name, storable(field.type)) for field in schema]))
 
     def joined(self, one: pa.Field, other: pa.Field) -> pa.Field:
         """See :class:`TextFormat`."""
@@ -219,7 +224,10 @@ class JsonRecords:
 def _read(text: bytes, schema: pa.Schema) -> pa.Table:
     """Some columns of objects, with their types."""
     table = _parse(text, pa.schema([(field.name, wire_type(field.type)) for field in schema]))
-    columns = [pc.cast(column, kind) for column, kind in zip(table.columns, schema.types, strict=True)]
+    columns = [
+        column if column.type == kind else pc.cast(column, kind)
+        for column, kind in zip(table.columns, schema.types, strict=True)
+    ]
     return pa.Table.from_arrays(columns, schema=schema)
 
 
@@ -261,14 +269,31 @@ def _elements(file: DataFile, text: bytes) -> Iterator[JsonRecords]:
         hint = "write one object on each line (JSON lines): jq -c '.[]' array.json > lines.jsonl"
         raise InvalidData(message, file=file.name, hint=hint)
     try:
-        values = orjson.loads(text)
+        orjson.loads(text)
     except orjson.JSONDecodeError as error:
         require_utf8(file, 1, text)
         message = f"the array is not JSON: {error.msg} at character {error.colno} of the line"
         raise text_error(file, f"line {error.lineno}", message, _syntax_hint(text)) from error
-    for begin in range(0, len(values), _ELEMENTS):
-        part = values[begin : begin + _ELEMENTS]
-        yield JsonRecords([*map(orjson.dumps, part)], range(begin + 1, begin + 1 + len(part)), "element")
+    first, elements = 1, _texts_of_elements(text.decode())
+    while part := [*itertools.islice(elements, _ELEMENTS)]:
+        yield JsonRecords(part, range(first, first + len(part)), "element")
+        first += len(part)
+
+
+def _texts_of_elements(text: str) -> Iterator[bytes]:
+    """The text of each element of an array of JSON, in one line."""
+    decoder, end = json.JSONDecoder(), text.index("[") + 1
+    while text[begin := _next(text, end)] != "]":
+        _, end = decoder.raw_decode(text, begin)
+        yield _LINE_ENDS.sub(" ", text[begin:end]).encode()
+        end = _next(text, end)
+        end += text[end] == ","
+
+
+def _next(text: str, begin: int) -> int:
+    """Return the place of the next character that is no space."""
+    found = _SPACES.match(text, begin)
+    return found.end() if found else begin
 
 
 def _require_objects(file: DataFile, block: JsonRecords) -> None:

@@ -1,11 +1,12 @@
 """Text files as Parquet files of this machine: where they are, and how a text is converted once.
 
-A converted file lies in the folder for downloads, under a name made of the text's and of the settings that matter. It
-is taken as long as it was made of the very text that is there; otherwise it is written anew, in its place.
+A converted file lies in the folder for downloads, under a name made of the text's name and version and of the settings
+that matter. So it is never replaced by another while a run reads it, whose machine may have another text of that name.
 """
 
 import fcntl
 import hashlib
+import os
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -32,12 +33,12 @@ def converted(
     :param convert: Writes a new file with some metadata.
     :raises InvalidData: The folder cannot be written, or is full.
     """
-    key = orjson.dumps([file.name, settings, pa.__version__], option=orjson.OPT_SORT_KEYS)
-    path = folder / f"{hashlib.sha256(key).hexdigest()[:32]}.parquet"
-    made_of = {_MADE_OF: orjson.dumps(_identity(file, settings), option=orjson.OPT_SORT_KEYS)}
+    identity = orjson.dumps(_identity(file, settings), option=orjson.OPT_SORT_KEYS)
+    path = folder / f"{hashlib.sha256(identity).hexdigest()[:32]}.parquet"
+    made_of = {_MADE_OF: identity if _has_mark(file) else identity + uuid.uuid4().bytes}  # else converted each time
     if _is_made_of(path, made_of):
         return path
-    making = path.with_name(f".{path.name}")
+    making = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     with _writing(file, folder), alone(path.with_suffix(".lock")):  # ranks of a machine convert a text once
         if not _is_made_of(path, made_of):
             try:
@@ -70,14 +71,18 @@ def _is_made_of(path: Path, made_of: Mapping[bytes, bytes]) -> bool:
 
 def _identity(file: DataFile, settings: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the identity of a text as it is now, as plain JSON."""
-    found: dict[str, Any] = {"file": file.name, "version": file.version, "settings": settings}
+    name = os.fsencode(file.name).decode(errors="backslashreplace")
+    found: dict[str, Any] = {"file": name, "version": file.version, "settings": settings, "pyarrow": pa.__version__}
     if file.place is None:
         # Tools can reset the time of modification; the inode's change time cannot be set.
         status = Path(file.path).stat()
         found["changed"] = [status.st_ino, status.st_ctime_ns]
-    elif not file.marks.keys() & {"etag", "changed"}:
-        found["read"] = uuid.uuid4().hex  # without a mark of changes, it is converted each time
     return found
+
+
+def _has_mark(file: DataFile) -> bool:
+    """Return True if something changes whenever the content of a text does."""
+    return file.place is None or bool(file.marks.keys() & {"etag", "changed"})
 
 
 @contextmanager

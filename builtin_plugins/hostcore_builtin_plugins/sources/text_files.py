@@ -25,11 +25,13 @@ from hostcore_builtin_plugins.sources.files import DataFile, LocalFileTree
 from hostcore_builtin_plugins.sources.parquet import ParquetFormat
 from hostcore_builtin_plugins.sources.row_budget import MOST_ROWS
 from hostcore_builtin_plugins.sources.text_cache import converted
-from hostcore_builtin_plugins.sources.text_types import TypesDiffer, escaped, storable
+from hostcore_builtin_plugins.sources.text_types import TypesDiffer, escaped, retyped, storable
 from hostcore_hookspecs import InvalidData
 
 #: A row group, and so a shard, takes about so much in memory.
 _GROUP_BYTES = 4 << 20
+#: A column of a row group takes about so much at least: each has a place in the footer.
+_COLUMN_BYTES = 2 << 10
 #: Key of the metadata with the columns: Parquet has fewer types than Arrow.
 _SCHEMA = b"hostcore.schema"
 
@@ -92,7 +94,10 @@ class TextFormat(ParquetFormat):
         """See :class:`FileFormat`."""
         path = converted(self._folder, file, self.settings, partial(self._convert, file))
         parquet = self._parquet[file] = LocalFileTree().file(str(path))
-        schema = pa.ipc.read_schema(pa.py_buffer(b64decode(self._footer(parquet).metadata.metadata[_SCHEMA])))
+        try:
+            schema = pa.ipc.read_schema(pa.py_buffer(b64decode(self._footer(parquet).metadata.metadata[_SCHEMA])))
+        except (pa.ArrowInvalid, OSError, KeyError, ValueError) as error:
+            raise _damaged(parquet, file, error) from error
         return attrs.evolve(super().read_index(parquet), schema=schema)
 
     def read_part(self, place: ShardLocation, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -104,11 +109,7 @@ class TextFormat(ParquetFormat):
             for batch in super().read_part(attrs.evolve(place, file=parquet), pa.schema(columns)):
                 yield _with_types(batch, schema)
         except (pa.ArrowInvalid, OSError, InvalidData) as error:
-            raise InvalidData(
-                f"{parquet.name}, which {place.file.name} was converted to, cannot be read: {one_line(str(error))}",
-                file=parquet.name,
-                hint="remove it: the next run converts the text again",
-            ) from error
+            raise _damaged(parquet, place.file, error) from error
 
     def reconciled(self, found: Mapping[DataFile, FileIndex]) -> Mapping[DataFile, FileIndex]:
         """See :class:`FileFormat`. A file to whose types the others' do not fit keeps its own."""
@@ -146,8 +147,9 @@ class TextFormat(ParquetFormat):
             kept = {_SCHEMA: b64encode(schema.serialize())}
             stored = pa.schema([(field.name, storable(field.type)) for field in schema], metadata | kept)
             with pq.ParquetWriter(target, stored, write_page_checksum=True) as writer:
-                for table in self.tables(file, schema) if schema.names else ():
-                    groups = max(1, -(-table.num_rows // MOST_ROWS), table.nbytes // _GROUP_BYTES)
+                least_bytes = _COLUMN_BYTES * len(stored)
+                for table in _joined(self.tables(file, schema), least_bytes) if schema.names else ():
+                    groups = max(1, -(-table.num_rows // MOST_ROWS), table.nbytes // max(_GROUP_BYTES, least_bytes))
                     writer.write_table(table.cast(stored), row_group_size=-(-table.num_rows // groups))
         except InvalidData:
             file.require_unchanged()  # that it was written meanwhile is the better answer
@@ -155,13 +157,31 @@ class TextFormat(ParquetFormat):
         file.require_unchanged()
 
 
+def _damaged(parquet: DataFile, file: DataFile, error: Exception) -> InvalidData:
+    return InvalidData(
+        f"{parquet.name}, which {file.name} was converted to, cannot be read: {one_line(str(error))}",
+        file=parquet.name,
+        hint="remove it: the next run converts the text again",
+    )
+
+
+def _joined(tables: Iterator[pa.Table], least_bytes: int) -> Iterator[pa.Table]:
+    """Join tables until they take so many bytes."""
+    waiting: list[pa.Table] = []
+    for table in tables:
+        waiting.append(table)
+        if sum(one.nbytes for one in waiting) >= least_bytes:
+            yield pa.concat_tables(waiting)
+            waiting.clear()
+    if waiting:
+        yield pa.concat_tables(waiting)
+
+
 def _with_types(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """The columns of a schema with its types; what is missing is null."""
     names = batch.schema.names
     columns = [
-        batch.column(field.name).cast(field.type, safe=False)  # numbers beyond 2^53 are rounded, as text would be
-        if field.name in names
-        else pa.nulls(batch.num_rows, field.type)
+        retyped(batch.column(field.name), field.type) if field.name in names else pa.nulls(batch.num_rows, field.type)
         for field in schema
     ]
     return pa.RecordBatch.from_arrays(columns, schema=schema)

@@ -195,13 +195,46 @@ def wire_type(kind: pa.DataType) -> pa.DataType:
 
 
 def storable(kind: pa.DataType) -> pa.DataType:
-    """Return the type with which Parquet stores values of a type: there, a struct has a field at least."""
+    """Return the type with which Parquet stores values of a type.
+
+    There, a struct has a field at least. Where no value is known, texts are: in CSV, those that mean null; and Arrow
+    fails at nulls in lists.
+    """
+    if kinds.is_null(kind):
+        return pa.string()
     if kinds.is_list(kind):
         return pa.list_(storable(kind.value_type))
     if kinds.is_struct(kind):
         fields = [pa.field(field.name, storable(field.type)) for field in kind]
-        return pa.struct(fields or [pa.field("", pa.null())])
+        return pa.struct(fields or [pa.field("", pa.string())])
     return kind
+
+
+def retyped(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return stored values with a type: that of their file, or of all files together."""
+    if values.type == kind:
+        return values
+    if kinds.is_string(values.type) and not kinds.is_large_string(kind):
+        return pa.nulls(len(values), kind)  # no value of the file was known
+    if kinds.is_list(kind):
+        items = retyped(values.values, kind.value_type)
+        return pa.ListArray.from_arrays(_offsets(values), items, type=kind)
+    if kinds.is_struct(kind):
+        known = {field.name: values.field(place) for place, field in enumerate(values.type)}
+        columns = [
+            retyped(known[field.name], field.type) if field.name in known else pa.nulls(len(values), field.type)
+            for field in kind
+        ]
+        if not columns:
+            return pa.array([None if is_null else {} for is_null in values.is_null().to_pylist()], kind)
+        return pa.StructArray.from_arrays(columns, fields=list(kind), mask=values.is_null())
+    return values.cast(kind, safe=False)  # numbers beyond 2^53 are rounded, as text would be
+
+
+def _offsets(lists: pa.ListArray) -> pa.Array:
+    """Return the offsets of lists, null where a list is null."""
+    is_null = pa.concat_arrays([lists.is_null(), pa.array([False])])
+    return pc.if_else(is_null, pa.scalar(None, pa.int32()), lists.offsets)
 
 
 def is_deeper(schema: pa.Schema, most: int) -> bool:

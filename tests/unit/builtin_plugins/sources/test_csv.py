@@ -237,9 +237,69 @@ def test_text_that_is_no_csv_is_refused(open_csv: Open, content: bytes, says: st
     assert hints in (found.hint or "")
 
 
-def test_a_quote_within_a_field_and_a_null_character_are_letters_like_others(open_csv: Open) -> None:
-    content = b'a,b\n1,5" pipe\n1, "x"\n1,x\0y\n'
-    assert table(open_csv(content))["b"].to_pylist() == ['5" pipe', ' "x"', "x\0y"]
+def test_a_null_character_is_a_letter_like_others(open_csv: Open) -> None:
+    assert table(open_csv(b"a,b\n1,x\0y\n"))["b"].to_pylist() == ["x\0y"]
+
+
+@pytest.mark.parametrize(
+    ("content", "says", "settings"),
+    [
+        (b'a,b\n1,2\n1,5" pipe\n', 'line 3: has a " within a field that does not begin with one', {}),
+        (b'a,b\n1,2\n1, "x"\n', 'line 3: has a " within a field that does not begin with one', {}),
+        # The number of quotes is even.
+        (b'a,b\r\n1,5" pipe\r\n2,"open\r\n3,x\r\n', 'line 2: has a " within a field that', {}),
+        (
+            b'id,text\n1,"hello\n2,"world"\n3,"foo"\n',
+            'line 3: has a " within a field in quotes, where it is doubled',
+            {},
+        ),
+        (b'it is 5" long\n\na,b\n1,"x" y\n', 'line 4: has a " within a field in quotes', {"skip_lines": 2}),
+    ],
+)
+def test_a_stray_quote_is_an_error_at_its_line(
+    open_csv: Open, content: bytes, says: str, settings: dict[str, Any]
+) -> None:
+    found = error(open_csv, content, **settings)
+    assert says in found.message
+    assert '"quote": ""' in str(found.hint)
+    assert table(open_csv(content, quote="", **settings)).num_rows > 0
+
+
+def test_quotes_are_read_as_python_reads_them_wherever_blocks_end(open_csv: Open) -> None:
+    text = b'\xef\xbb\xbf"a",b\r\n"",""""\r\n"x""y","1,2\r\n3"\r\n"",\r\n"z",""\r\n'
+    rows = list(csv.DictReader(io.StringIO(text.decode("utf-8-sig"), newline="")))
+    assert table(open_csv(text)).to_pylist() == rows
+
+
+def test_a_line_end_of_two_characters_in_quotes_is_whole_where_a_block_ends(open_csv: Open) -> None:
+    value = "x" * ((2 << 20) - len('a,b\r\n1,"') - 1) + "\r\ny"
+    assert table(open_csv(f'a,b\r\n1,"{value}"\r\n'.encode()))["b"].to_pylist() == [value]
+
+
+@pytest.mark.parametrize(
+    ("content", "settings"),
+    [
+        (b"a," + b"b" * (3 << 20) + b"\n1,2\n", {}),
+        (b"x" * (3 << 20) + b"\na\n1\n", {"skip_lines": 1}),
+        (b"# no\n" * 600_000 + b"a\n1\n", {"skip_lines": 600_000}),
+        (b"\n" * (3 << 20) + b"a\n1\n", {}),
+    ],
+)
+def test_what_is_before_the_first_row_may_be_larger_than_a_block(
+    open_csv: Open, content: bytes, settings: dict[str, Any]
+) -> None:
+    assert table(open_csv(content, **settings)).num_rows == 1
+
+
+def test_texts_that_mean_null_are_texts_where_other_files_have_texts(open_csv: Open) -> None:
+    files = {"1.csv": b"id,country,note\n1,NA,\n2,NA,\n", "2.csv": b"id,country,note\n3,DE,hello\n4,NA,\n"}
+    rows = table(open_csv(files)).to_pylist()
+    assert [(row["country"], row["note"]) for row in rows] == [("NA", ""), ("NA", ""), ("DE", "hello"), ("NA", "")]
+
+
+def test_an_open_quote_in_a_skipped_line_is_nothing(open_csv: Open) -> None:
+    with pytest.raises(InvalidData, match="has no rows"):
+        open_csv(b'h,i\n"', skip_lines=3)
 
 
 def test_a_record_may_be_larger_than_the_blocks_that_are_parsed(open_csv: Open) -> None:

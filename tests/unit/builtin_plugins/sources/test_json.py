@@ -311,3 +311,23 @@ def test_settings_that_make_no_sense_are_refused(open_json: Open, settings: dict
     with pytest.raises(InvalidSettings) as raised:
         open_json(b'{"a":1}\n', **settings)
     assert raised.value.pointer == pointer
+
+
+CHAT = {"messages": [{"role": "user", "name": None}, {"role": "assistant", "name": None}]}
+
+
+@pytest.mark.parametrize("record", [CHAT, {"q": [None, None]}, {"q": [[None], None, []], "s": {"deep": [{"a": None}]}}])
+def test_nulls_alone_in_lists_and_objects_are_nulls(open_json: Open, record: dict[str, Any]) -> None:
+    assert rows(open_json(lines(record) * 3, allow_nulls=True)) == [record] * 3
+
+
+@pytest.mark.parametrize(("record", "value"), [(CHAT, '"x"'), (CHAT, "1"), ({"q": [None, None]}, '{"a": [1.5]}')])
+def test_nulls_alone_have_the_type_that_another_file_knows(open_json: Open, record: dict[str, Any], value: str) -> None:
+    other = json.loads(json.dumps(record).replace("null", value))
+    assert rows(open_json({"1.jsonl": lines(record), "2.jsonl": lines(other)}, allow_nulls=True)) == [record, other]
+
+
+def test_a_key_is_there_once_in_the_objects_of_an_array_too(open_json: Open) -> None:
+    found = error(open_json, b'[{"a": 1},\n {"a": 1, "a": 2}]')
+    assert "element 2" in found.message
+    assert "twice" in found.message
