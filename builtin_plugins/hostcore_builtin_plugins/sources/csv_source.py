@@ -182,11 +182,12 @@ class CsvFormat(TextFormat):
             try:
                 with open_text(file, self.format_name) as text:
                     checked = QuotedText(text, self._layout)
-                    for batch in self._reader(checked, block_bytes, types):
-                        position += batch.num_rows
-                        if position > done:  # those before were in smaller blocks
-                            yield batch.slice(batch.num_rows - (position - done))
-                            done = position
+                    with self._reader(checked, block_bytes, types) as batches:  # it has a thread that reads ahead
+                        for batch in batches:
+                            position += batch.num_rows
+                            if position > done:  # those before were in smaller blocks
+                                yield batch.slice(batch.num_rows - (position - done))
+                                done = position
                 failure = ""
             except pa.ArrowInvalid as error:
                 failure = str(error)  # without the blocks that the error holds
