@@ -233,6 +233,14 @@ def _is_a_run(pid: int) -> bool:
         return False
 
 
+def codes(answer: Any) -> list[tuple[str, str | None]]:
+    """The code and the place of everything that is wrong, of a response of the application in this process."""
+    assert answer.headers["content-type"] == "application/problem+json", answer.text
+    problem = answer.json()
+    assert problem["status"] == answer.status_code
+    return [(error["code"], error["pointer"]) for error in problem["errors"]]
+
+
 def tiny_job(**keys: Any) -> dict[str, Any]:
     """A job that the service of the tests takes."""
     return {"trainer": "tiny", "device": "cpu", "max_steps": 3, "terminal": False, **keys}

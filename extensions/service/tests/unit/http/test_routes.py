@@ -1,12 +1,13 @@
-"""``/v1/jobs``: submitting once, listing, cancelling, resuming."""
+"""``/v1/jobs``: submitting once, cancelling, resuming, and what becomes of a job."""
 
 import itertools
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 from fastapi.testclient import TestClient
+from served import codes
+from sqlalchemy import text
 from waiting import wait_until
 
 Client = Callable[..., TestClient]
@@ -20,9 +21,9 @@ def wait(service: TestClient, run_id: str, status: str) -> Any:
     return wait_until(reached, f"{run_id} to be {status}")
 
 
-def codes(answer: Any) -> list[tuple[str, str | None]]:
-    assert answer.headers["content-type"] == "application/problem+json"
-    return [(error["code"], error["pointer"]) for error in answer.json()["errors"]]
+def at_once(count: int, call: Callable[[int], Any]) -> list[Any]:
+    with ThreadPoolExecutor(count) as threads:
+        return list(threads.map(call, range(count)))
 
 
 def test_a_job_is_submitted_and_found_where_the_answer_says(client: Client, tiny: Any) -> None:
@@ -30,8 +31,7 @@ def test_a_job_is_submitted_and_found_where_the_answer_says(client: Client, tiny
     answer = service.post("/v1/jobs", json=tiny(labels={"team": "maps"}, owner="ann"))
     job = answer.json()
 
-    assert answer.status_code == 201
-    assert answer.headers["location"] == f"/v1/jobs/{job['run_id']}"
+    assert (answer.status_code, answer.headers["location"]) == (201, f"/v1/jobs/{job['run_id']}")
     assert (job["status"], job["trainer"], job["owner"], job["labels"]) == (
         "submitted",
         "tiny",
@@ -42,26 +42,26 @@ def test_a_job_is_submitted_and_found_where_the_answer_says(client: Client, tiny
     ended = wait(service, job["run_id"], "succeeded")
     assert (job["engine_id"], ended["launches"]) == (None, 1)
     assert ended["engine_id"].startswith(job["run_id"])
+    names = [service.post("/v1/jobs", json=tiny(run_id=run_id)).json()["name"] for run_id in ("a_b", "a-b", "A.B")]
+    assert (names[0], len(set(names))) == ("a-b", 3), "engines would call them the same"
 
 
-def test_the_same_request_with_the_same_key_makes_one_job(client: Client, tiny: Any, noted: Any) -> None:
+def test_requests_with_one_key_make_one_job(client: Client, tiny: Any, noted: Any) -> None:
     service = client()
     key = {"Idempotency-Key": "once"}
+    for no_key in (b"", b" ", b"a b", b"x" * 256, b"\xe4", b"a\x7f"):
+        assert service.post("/v1/jobs", json=tiny(), headers={"Idempotency-Key": no_key}).status_code == 400, no_key
+    assert service.post("/v1/jobs", json=tiny(max_steps=-1), headers=key).status_code == 400  # it is not used up
     first = service.post("/v1/jobs", json=tiny(), headers=key)
     again = service.post("/v1/jobs", json=tiny(), headers=key)
+    other = service.post("/v1/jobs", json=tiny(max_steps=4), headers=key)
 
     assert (first.status_code, again.status_code) == (201, 201)
-    assert "idempotent-replayed" not in first.headers
-    assert again.headers["idempotent-replayed"] == "true"
-    assert again.json()["run_id"] == first.json()["run_id"]
-    assert again.headers["location"] == first.headers["location"]
+    assert ("idempotent-replayed" in first.headers, again.headers["idempotent-replayed"]) == (False, "true")
+    assert (again.json()["run_id"], again.headers["location"]) == (first.json()["run_id"], first.headers["location"])
+    assert (other.status_code, codes(other)) == (422, [("request.key_reused", None)])
     wait(service, first.json()["run_id"], "succeeded")
-    assert len(noted("calls")) == 1
-
-
-def at_once(count: int, call: Callable[[int], Any]) -> list[Any]:
-    with ThreadPoolExecutor(count) as threads:
-        return list(threads.map(call, range(count)))
+    assert (len(noted("calls")), len(service.get("/v1/jobs").json()["jobs"])) == (1, 1)
 
 
 def test_of_many_that_come_at_once_no_more_are_taken_than_may_be(
@@ -72,8 +72,10 @@ def test_of_many_that_come_at_once_no_more_are_taken_than_may_be(
     same = at_once(8, lambda _: service.post("/v1/jobs", json=tiny(labels={"a": "b"}), headers=key))
     assert {answer.status_code for answer in same} == {201}
     (run_id,) = {answer.json()["run_id"] for answer in same}
-    others = at_once(8, lambda n: service.post("/v1/jobs", json=tiny(run_id=f"job-{n}")).status_code)
-    assert sorted(others) == [201] * 4 + [429] * 4
+    others = at_once(8, lambda n: service.post("/v1/jobs", json=tiny(run_id=f"job-{n}")))
+    assert sorted(one.status_code for one in others) == [201] * 4 + [429] * 4
+    full = next(one for one in others if one.status_code == 429)
+    assert (codes(full), int(full.headers["retry-after"]) > 0) == ([("service.full", None)], True)
     assert len(service.get("/v1/jobs").json()["jobs"]) == 5
     again = service.post("/v1/jobs", json=tiny(labels={"a": "b"}), headers=key)
     assert (again.status_code, again.json()["run_id"]) == (201, run_id), "it is not one more"
@@ -85,78 +87,35 @@ def test_of_many_that_come_at_once_no_more_are_taken_than_may_be(
     assert service.get(f"/v1/jobs/{run_id}").json()["launches"] == 2
 
 
-def test_a_key_is_not_used_for_another_request(client: Client, tiny: Any) -> None:
-    service = client()
-    key = {"Idempotency-Key": "once"}
-    service.post("/v1/jobs", json=tiny(), headers=key)
-    other = service.post("/v1/jobs", json=tiny(max_steps=4), headers=key)
-
-    assert (other.status_code, codes(other)) == (422, [("request.key_reused", None)])
-    assert len(service.get("/v1/jobs").json()["jobs"]) == 1
-
-
-def test_what_is_no_key_is_refused(client: Client, tiny: Any) -> None:
-    service = client()
-    for key in (b"", b" ", b"a b", b"x" * 256, b"\xe4", b"a\x7f"):
-        answer = service.post("/v1/jobs", json=tiny(), headers={"Idempotency-Key": key})
-        assert answer.status_code == 400, key
-    assert service.get("/v1/jobs").json()["jobs"] == []
+#: What is submitted while there is a job ``a``, a run ``b`` of somebody else, and a launcher of one machine.
+REFUSED: list[tuple[dict[str, Any], int, tuple[str, str], str]] = [
+    ({"run_id": "a"}, 409, ("job.exists", "/run_id"), "to go on with it, resume it"),
+    ({"run_id": "b"}, 409, ("job.exists", "/run_id"), ""),
+    ({"include": "base.json"}, 400, ("job.include", "/include"), "job files alone include others"),
+    ({"launcher": "local", "resources": {"num_nodes": 4}}, 400, ("plugin.fatal", "/resources/num_nodes"), ""),
+]
 
 
-def test_a_request_that_was_refused_does_not_use_up_its_key(client: Client, tiny: Any) -> None:
-    service = client()
-    key = {"Idempotency-Key": "once"}
-
-    assert service.post("/v1/jobs", json=tiny(max_steps=-1), headers=key).status_code == 400
-    assert service.post("/v1/jobs", json=tiny(), headers=key).status_code == 201
-
-
-def test_a_run_id_is_given_once(client: Client, tiny: Any) -> None:
-    service = client()
+def test_what_cannot_be_a_job_is_refused_before_its_run_id_is_spent(client: Client, tiny: Any) -> None:
+    service = client(launchers={"stuck": {}, "local": {}}, launcher="stuck")
     service.post("/v1/jobs", json=tiny(run_id="a"))
-    again = service.post("/v1/jobs", json=tiny(run_id="a"))
-
-    assert (again.status_code, codes(again)) == (409, [("job.exists", "/run_id")])
-    assert "to go on with it, resume it" in again.json()["errors"][0]["hint"]
-
-
-def test_run_ids_that_engines_would_call_the_same_get_different_names(client: Client, tiny: Any) -> None:
-    service = client()
-    names = [service.post("/v1/jobs", json=tiny(run_id=run_id)).json()["name"] for run_id in ("a_b", "a-b", "A.B")]
-
-    assert names[0] == "a-b"
-    assert len(set(names)) == 3
-
-
-def test_no_more_jobs_are_open_than_the_operator_allows(client: Client, tiny: Any) -> None:
-    service = client(launcher="stuck", http={"max_submitted": 2})
-    for run_id in ("a", "b"):
-        assert service.post("/v1/jobs", json=tiny(run_id=run_id)).status_code == 201
-    third = service.post("/v1/jobs", json=tiny(run_id="c"))
-
-    assert (third.status_code, codes(third)) == (429, [("service.full", None)])
-    assert int(third.headers["retry-after"]) > 0
-    service.post("/v1/jobs/a:cancel")
-    wait(service, "a", "cancelled")
+    (service.app.state.settings.runs / "b").mkdir(parents=True)  # type: ignore[attr-defined]
+    for keys, status, error, says in REFUSED:
+        answer = service.post("/v1/jobs", json=tiny(**{"run_id": "c", **keys}))
+        assert (answer.status_code, codes(answer)) == (status, [error]), answer.text
+        assert says in str(answer.json()["errors"])
     assert service.post("/v1/jobs", json=tiny(run_id="c")).status_code == 201
-    assert service.post("/v1/jobs/a:resume").status_code == 429
 
 
-def test_a_job_over_http_includes_no_files(client: Client, tiny: Any) -> None:
-    answer = client().post("/v1/jobs", json=tiny(include="base.json"))
-    assert (answer.status_code, codes(answer)) == (400, [("job.include", "/include")])
-    assert "job files alone include others" in answer.json()["errors"][0]["detail"]
-
-
-def test_a_job_that_there_is_not_is_404(client: Client) -> None:
+def test_what_there_is_not_is_a_problem_too(client: Client) -> None:
     service = client()
     run_ids = ("nothing", "%00", "%ff", "..%2F..", "a" * 5000, "%F0%9F%92%A9")
-    calls = (("GET", ""), ("POST", ":cancel"), ("POST", ":resume"))
-    for (method, verb), run_id in itertools.product(calls, run_ids):
-        path = f"{run_id}{verb}"
-        answer = service.request(method, f"/v1/jobs/{path}")
-        assert answer.status_code == 404, (method, path, answer.text)
-        assert answer.headers["content-type"] == "application/problem+json"
+    calls = itertools.product((("GET", ""), ("POST", ":cancel"), ("POST", ":resume")), run_ids)
+    missing = [(method, f"/v1/jobs/{run_id}{verb}", 404) for (method, verb), run_id in calls]
+    others = [("DELETE", "/v1/jobs", 405), ("GET", "/v1/nothing", 404), ("GET", "/v1/jobs/", 404)]
+    for method, path, status in [*missing, *others]:
+        answer = service.request(method, path, follow_redirects=False)
+        assert (answer.status_code, len(codes(answer))) == (status, 1), (method, path, answer.text)
 
 
 #: A launcher; how its job ends, what is said of it, and how often it was asked.
@@ -176,14 +135,6 @@ def test_a_job_ends_as_its_launcher_has_it(client: Client, tiny: Any, noted: Any
         assert detail in wait(service, launcher, status)["detail"], launcher
         assert len([one for one in noted("calls") if one.startswith(launcher)]) == calls
         assert len([one for one in noted("started") if one.startswith(launcher)]) == (status == "succeeded")
-
-
-def test_a_cancelled_job_whose_engine_never_answers_is_given_up_as_lost(client: Client, tiny: Any) -> None:
-    service = client(launchers={"flaky": {"times": 10**9}}, launcher="flaky", service={"cancel_grace_seconds": 0.1})
-    service.post("/v1/jobs", json=tiny(run_id="a"))
-    wait_until(lambda: "out for lunch" in service.get("/v1/jobs/a").json()["detail"], "the engine not to answer")
-    service.post("/v1/jobs/a:cancel")
-    assert "out for lunch" in wait(service, "a", "lost")["detail"]
 
 
 def test_cancelling_is_legal_in_every_state_and_as_often_as_one_likes(
@@ -240,28 +191,11 @@ def test_resuming_launches_what_has_ended_once_more_and_leaves_the_rest(client: 
     first, second = (one for one in noted("started") if one.startswith("a."))
     assert first != second
 
-
-def test_what_its_launcher_refuses_is_told_before_the_run_id_is_spent(client: Client, tiny: Any) -> None:
-    service = client(launchers={"local": {}})
-    refused = service.post("/v1/jobs", json=tiny(run_id="a", launcher="local", resources={"num_nodes": 4}))
-    assert (refused.status_code, codes(refused)[0][1]) == (400, "/resources/num_nodes")
-    assert service.get("/v1/jobs/a").status_code == 404
-
-
-def test_a_run_of_somebody_elses_is_not_taken_for_the_jobs(client: Client, tiny: Any, tmp_path: Path) -> None:
-    service = client()
-    (service.app.state.settings.runs / "a").mkdir(parents=True)  # type: ignore[attr-defined]
-    refused = service.post("/v1/jobs", json=tiny(run_id="a"))
-    assert (refused.status_code, codes(refused)) == (409, [("job.exists", "/run_id")])
-
-
-def test_another_method_or_path_is_a_problem_too(client: Client) -> None:
-    service = client()
-
-    for method, path, status in (("DELETE", "/v1/jobs", 405), ("GET", "/v1/nothing", 404), ("GET", "/v1/jobs/", 404)):
-        answer = service.request(method, path, follow_redirects=False)
-        assert answer.status_code == status, (method, path, answer.headers)
-        assert answer.headers["content-type"] == "application/problem+json"
+    service.post("/v1/jobs", json=tiny(run_id="c", launcher="refusing"))
+    for answered in ((202, 2), (200, 2)):  # what was launched since is left as it is, also when that has ended
+        wait(service, "c", "failed")
+        resumed = service.post("/v1/jobs/c:resume", json={"launches": 1})
+        assert (resumed.status_code, resumed.json()["launches"]) == answered
 
 
 def test_a_defect_of_the_service_is_told_without_what_it_was(client: Client) -> None:
@@ -275,8 +209,6 @@ def test_a_defect_of_the_service_is_told_without_what_it_was(client: Client) -> 
 
 def test_a_database_that_does_not_answer_is_503(client: Client) -> None:
     service = client()
-    from sqlalchemy import text
-
     with service.app.state.service.engine.begin() as connection:  # type: ignore[attr-defined]
         connection.execute(text("ALTER TABLE jobs RENAME TO elsewhere"))
     answer = service.get("/v1/jobs")

@@ -1,19 +1,20 @@
-"""A service lets in what SECURITY.md says, with and without an operator's file: rows for each sentence."""
+"""A service lets in what SECURITY.md says, with and without an operator's file: rows for each sentence.
+
+Every attack and spelling is in ``unit/guard``.
+"""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
 from fastapi.testclient import TestClient
 
 Client = Callable[..., TestClient]
-LOCK: dict[str, Any] = {"environment": {"lock": "pylock.toml"}}
 CHAOS = {"callbacks": [{"use": "Hostcore.Chaos/chaos", "faults": ["kill@step=1"]}]}
 COMMAND: dict[str, Any] = {"trainer": "process", "hyperparams": {"command": ["true"]}}
-IMAGE_AND_MORE = {"resources": {"env": {"B": "3"}, "image": "other/a"}, "labels": {"x": "a"}, "annotations": {"x": "a"}}
 #: One program, as jobs may spell it.
 SPELLINGS = [
     *("process", "hostcore-builtin-plugins/process", "hostcore_builtin_plugins/process", "lightning", "nemo"),
@@ -23,79 +24,72 @@ SPELLINGS = [
 ]
 
 
-def required(*requirements: str, **more: Any) -> dict[str, Any]:
-    return {"environment": {"requirements": list(requirements), **more}}
-
-
-def secret(name: str) -> dict[str, Any]:
-    return {"hyperparams": {"token": {"$secret": f"env:{name}"}}}
-
-
 NAMES = {
     "env": ["A_*"],
     "secrets": ["env:HF_TOKEN"],
     "images": ["mine/*"],
     "requirements": ["numpy"],
-    "indexes": ["https://index.example/simple"],
     "labels": ["team"],
-    "annotations": [],
 }
 FOLDERS = {"data_roots": ["HERE/data"], "checkpoint_roots": ["HERE/runs"], "hosts": ["example.com"]}
 EVERYTHING = {"env": ["*"], "hosts": ["*"], "data_roots": ["/srv"], "import_paths": True, "interpreters": ["*"]}
 TORCHRUN = {"launchers": {"torchrun": {"hosts": ["localhost"]}}}
-PLACES = ("/etc/passwd", "file:///etc/passwd", "http://example.com/x", "data/x")
+#: A job of everything that is closed, and where it is refused.
+CLOSED: dict[str, Any] = {
+    "hyperparams": {"token": {"$secret": "env:HOME"}},
+    "environment": {"lock": "pylock.toml", "requirements": ["numpy"], "interpreter": "/usr/bin/python3"},
+    "resources": {"env": {"A": "1"}, "image": "a/b"},
+}
+ARE_CLOSED = ["/resources/image", "/environment/lock", "/environment/interpreter", "/environment/requirements/0"]
+ARE_CLOSED += ["/resources/env/A", "/hyperparams/token"]
+LET_IN: dict[str, Any] = {
+    "environment": {"requirements": ["numpy>=1"]},
+    "resources": {"env": {"A_B": "1"}, "image": "mine/a"},
+    "labels": {"team": "a"},
+}
 Row = tuple[dict[str, Any], list[str]]
 #: The number of a sentence and the operator's file; then jobs, each with the places that are refused.
 SENTENCES: list[tuple[int, dict[str, Any], list[Row]]] = [
-    (1, {}, [({}, []), ({"trainer": "here:Trainer"}, ["/trainer"]), ({"import_paths": True}, ["/import_paths"])]),
-    (1, {}, [({"dataset": {"source": "os:path"}}, ["/dataset/source"])]),
-    (1, {}, [({"import_paths": ["tiny-trainer/tiny"]}, ["/import_paths"])]),
+    (
+        1,
+        {},
+        [
+            ({}, []),
+            ({"trainer": "here:Trainer"}, ["/trainer"]),
+            ({"dataset": {"source": "os:path"}}, ["/dataset/source"]),
+        ],
+    ),
+    (1, {}, [({"import_paths": value}, ["/import_paths"]) for value in (True, ["tiny-trainer/tiny"])]),
     (3, {}, [(CHAOS, ["/callbacks/0"])]),
     (4, {}, [({"checkpoint_base_uri": "s3://bucket/runs", "weights": "s3://bucket/w"}, [])]),
-    (4, {}, [({key: place}, [f"/{key}"]) for key in ("weights", "checkpoint_base_uri") for place in PLACES]),
-    (4, {}, [({"validation": {"source": "csv", "paths": [place]}}, ["/validation/paths/0"]) for place in PLACES]),
+    (4, {}, [({"weights": place}, ["/weights"]) for place in ("/etc/passwd", "http://example.com/x", "data/x")]),
     (4, {}, [({"hyperparams": {"data": "s3://bucket/x"}}, ["/hyperparams/data"])]),
-    (5, {}, [({"resources": {"env": {"A": "1"}}}, ["/resources/env/A"]), (LOCK, ["/environment/lock"])]),
-    (5, {}, [(secret("HOME"), ["/hyperparams/token"]), ({"resources": {"image": "a/b"}}, ["/resources/image"])]),
-    (5, {}, [(required("numpy"), ["/environment/requirements/0"])]),
-    (5, {}, [({"environment": {"interpreter": "/usr/bin/python3"}}, ["/environment/interpreter"])]),
-    (6, {"launcher": "local"}, [({"launcher": "local"}, [])]),
-    (6, {}, [({"launcher": "slurm"}, ["/launcher"]), ({"launcher": {"use": "local", "log": "x"}}, ["/launcher/log"])]),
+    (5, {}, [(CLOSED, ARE_CLOSED)]),
+    (6, {"launcher": "local"}, [({"launcher": "local"}, []), ({"launcher": "slurm"}, ["/launcher"])]),
+    (6, {"launcher": "local"}, [({"launcher": {"use": "local", "log": "x"}}, ["/launcher/log"])]),
     (7, {}, [({"owner": "ada\x1b[2J"}, ["/owner"]), ({"owner": "ada\r\neve"}, ["/owner"])]),
     (9, {"http": {"plugins": ["Tiny_Trainer/*", "hostcore-*/*", "told-launchers/*"]}}, [({}, [])]),
     (9, {"http": {"plugins": ["other"]}}, [({}, ["/trainer"])]),
-    (9, {"http": {"plugins": ["*", "hostcore-builtin-plugins/process"]}}, [(COMMAND, [])]),
-    (9, {"http": {"plugins": ["*", "hostcore-builtin-plugins/process"]}}, [({"trainer": "nemo"}, ["/trainer"])]),
+    (
+        9,
+        {"http": {"plugins": ["*", "hostcore-builtin-plugins/process"]}},
+        [(COMMAND, []), ({"trainer": "nemo"}, ["/trainer"])],
+    ),
     (9, {"http": {"import_paths": True}}, [(COMMAND, []), ({"trainer": "here:Trainer"}, [])]),
     (10, {"http": {"chaos": True}}, [(CHAOS, [])]),
     (11, {"http": FOLDERS}, [({"weights": "HERE/data/w", "checkpoint_base_uri": "HERE/runs"}, [])]),
-    (11, {"http": FOLDERS}, [({"checkpoint_base_uri": "HERE/data"}, ["/checkpoint_base_uri"])]),
-    (11, {"http": FOLDERS}, [({"weights": one}, ["/weights"]) for one in ("https://other.example/w", "HERE")]),
-    (12, {"http": NAMES}, [({"resources": {"env": {"A_B": "1"}, "image": "mine/a"}, "labels": {"team": "a"}}, [])]),
-    (12, {"http": NAMES}, [(IMAGE_AND_MORE, ["/resources/image", "/resources/env/B", "/labels/x", "/annotations/x"])]),
     (
-        12,
-        {"http": NAMES},
-        [(secret("HOME"), ["/hyperparams/token"]), (required("numpy>=1", indexes=NAMES["indexes"]), [])],
+        11,
+        {"http": FOLDERS},
+        [({"checkpoint_base_uri": "HERE/data"}, ["/checkpoint_base_uri"]), ({"weights": "HERE"}, ["/weights"])],
     ),
-    (
-        *(12, {"http": NAMES}),
-        [
-            (required(wrong), ["/environment/requirements/0"])
-            for wrong in (
-                "numpy>=1\rrequests",
-                "numpy>=1\u2028requests",
-                "requests",
-                "numpy @ https://evil.example/x.whl",
-            )
-        ],
-    ),
-    (12, {"http": NAMES}, [(required("numpy", indexes=["https://evil.example"]), ["/environment/indexes/0"])]),
+    (12, {"http": NAMES}, [(LET_IN, []), (CLOSED, [*ARE_CLOSED[:3], "/resources/env/A", "/hyperparams/token"])]),
+    (12, {"http": NAMES}, [({"labels": {"x": "a"}}, ["/labels/x"])]),
     (13, TORCHRUN, [({"launcher": "torchrun"}, [])]),
     (13, TORCHRUN, [({"launcher": {"use": "torchrun", "hosts": ["evil"]}}, ["/launcher/hosts/0"])]),
     (15, {"http": EVERYTHING}, [({"resources": {"env": {"LD_PRELOAD": "x"}}}, ["/resources/env/LD_PRELOAD"])]),
-    (15, {"http": EVERYTHING}, [({"resources": {"env": {"PATH": "x"}}}, ["/resources/env/PATH"])]),
-    (15, {"http": EVERYTHING}, [({"weights": "/srv/../etc/passwd"}, ["/weights"]), (LOCK, ["/environment/lock"])]),
+    (15, {"http": EVERYTHING}, [({"weights": "/srv/../etc/passwd"}, ["/weights"])]),
+    (15, {"http": EVERYTHING}, [({"environment": {"lock": "pylock.toml"}}, ["/environment/lock"])]),
     (15, {"http": EVERYTHING}, [({"weights": "http://169.254.169.254/latest"}, ["/weights"])]),
 ]
 
@@ -109,18 +103,15 @@ def here(value: Any, folder: Path) -> Any:
     return value.replace("HERE", str(folder)) if isinstance(value, str) else value
 
 
-@pytest.mark.parametrize("number", sorted({number for number, _, _ in SENTENCES}))
-def test_a_job_is_let_in_as_the_sentence_says(number: int, client: Client, tiny: Any, tmp_path: Path) -> None:
+def test_a_job_is_let_in_as_the_sentences_say(client: Client, tiny: Any, tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
-    opened: dict[str, TestClient] = {}
-    for _, sections, rows in (one for one in SENTENCES if one[0] == number):
-        key = repr(sections)
-        if key not in opened:
-            opened[key] = client(**here(sections, tmp_path))
-        for keys, pointers in rows:
-            answer = opened[key].post("/v1/jobs", json=tiny(**here(keys, tmp_path)))
-            assert answer.status_code == (400 if pointers else 201), (keys, answer.text)
-            assert [one["pointer"] for one in answer.json().get("errors", [])] == pointers, keys
+    for sections, group in itertools.groupby(SENTENCES, lambda sentence: sentence[1]):
+        service = client(**here(sections, tmp_path))
+        for number, keys, pointers in [(number, *row) for number, _, rows in group for row in rows]:
+            answer = service.post("/v1/jobs", json=tiny(**here(keys, tmp_path)))
+            assert answer.status_code == (400 if pointers else 201), (number, keys, answer.text)
+            found = [one["pointer"] for one in answer.json().get("errors", [])]
+            assert sorted(found) == sorted(pointers), (number, keys)
 
 
 def test_2_no_plugin_that_runs_code_of_the_job_s_choice_by_any_door_or_spelling(client: Client, tiny: Any) -> None:
