@@ -11,27 +11,13 @@ JOB = json.dumps({"run_id": "a", "status": "running", "trainer": "tiny", "submit
 
 
 @pytest.mark.parametrize("output", [True, False], ids=["output", "events"])
-def test_empty_lines_say_that_the_service_is_there_and_nothing_else(
+def test_a_connection_that_is_cut_again_and_again_brings_all_lines_and_empty_ones_say_nothing(
     script: Callable, answer: Any, ask: Callable, output: bool
 ) -> None:
-    first, second = (
-        f'{{"text":"{n} of 2\\n","next":"{n}"}}' if output else f'{{"schema":"x","seq":{n},"attempt":1}}'
-        for n in (1, 2)
-    )
-    server = script(
-        answer(body=JOB),
-        answer(body=f"\n{first}\n\n".encode(), headers=NDJSON, cut=True),
-        answer(body=f"\n\n{second}\n".encode(), headers=NDJSON),
-    )
+    form = '{{"text":"line {0}\\n","next":"{0}"}}\n' if output else '{{"schema":"x","seq":{0},"attempt":1}}\n'
+    lines = [form.format(number) for number in range(1, 8)]
+    pieces = [answer(body=f"\n\n{line}\n".encode(), headers=NDJSON, cut=True) for line in lines[:-1]]
+    server = script(answer(body=JOB), *pieces, answer(body=f"\n{lines[-1]}".encode(), headers=NDJSON))
     said = ask(server, "logs", "a", "--output" if output else "--json")
-    assert said.out == ("1 of 2\n2 of 2\n" if output else f"{first}\n{second}\n")
+    assert said.out == ("".join(f"line {number}\n" for number in range(1, 8)) if output else "".join(lines))
     assert "since=1" in server.asked[2].path
-
-
-def test_a_connection_that_is_cut_again_and_again_brings_all_lines(
-    script: Callable, answer: Any, ask: Callable
-) -> None:
-    lines = [f'{{"schema":"x","seq":{n},"attempt":1}}\n' for n in range(1, 8)]
-    pieces = [answer(body=line.encode(), headers=NDJSON, cut=True) for line in lines[:-1]]
-    server = script(answer(body=JOB), *pieces, answer(body=lines[-1].encode(), headers=NDJSON))
-    assert ask(server, "logs", "a", "--json").out == "".join(lines)

@@ -7,9 +7,6 @@ from typing import Any
 
 import pytest
 
-from hostcore_service.client.client import Client
-from hostcore_service.client.runs import ServiceRuns
-
 JOB = {"run_id": "a", "status": "running", "trainer": "tiny", "submitted_ms": 1, "attempt": 1}
 NDJSON = {"Content-Type": "application/x-ndjson"}
 SSE = {"Content-Type": "text/event-stream"}
@@ -23,14 +20,19 @@ def job(tmp_path: Path) -> str:
     return str(path)
 
 
-@pytest.mark.parametrize("checked", [{}, {"devices": ["cpu"]}])
-def test_a_check_without_what_is_printed_is_no_answer_of_a_service(
-    script: Callable, answer: Any, ask: Callable, job: str, checked: dict[str, Any]
+def test_what_a_service_cannot_have_found_is_no_answer_of_one(
+    script: Callable, answer: Any, ask: Callable, job: str
 ) -> None:
-    plan = {"plugins": [], "checked": checked, "unchecked": [], "launch": {"summary": "", "document": ""}}
-    found = {"job": {"trainer": "tiny", "max_steps": 1}, "plan": plan}
-    said = ask(script(answer(body=json.dumps(found).encode())), "validate", job, "--json")
-    assert (said.code, said.json["errors"][0]["code"]) == (2, "service.foreign")
+    launch = {"summary": "", "document": ""}
+    foreign: list[tuple[dict[str, Any], list[str]]] = [
+        ({"jobs": [{**JOB, "used": [{"attempt": "two"}]}], "next": None}, ["list", "--plugin", "tiny"])
+    ]
+    for checked in ({}, {"devices": ["cpu"]}):  # without what is printed
+        plan = {"plugins": [], "checked": checked, "unchecked": [], "launch": launch}
+        foreign.append(({"job": {"trainer": "tiny", "max_steps": 1}, "plan": plan}, ["validate", job]))
+    for body, command in foreign:
+        said = ask(script(answer(body=json.dumps(body).encode())), *command, "--json")
+        assert (said.code, said.json["errors"][0]["code"]) == (2, "service.foreign")
 
 
 def test_a_job_that_could_not_be_checked_is_valid_as_far_as_that_goes(
@@ -67,17 +69,6 @@ def test_what_is_printed_meanwhile_goes_on_with_the_line_that_had_no_end(
     assert (said.code, said.out, said.err) == (0, "one\nno end\n", "")
 
 
-def test_whether_a_run_is_over_is_asked_anew_each_time(
-    script: Callable, answer: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    statuses = ("running", "running", "succeeded")
-    server = script(*[answer(body=json.dumps({**JOB, "status": status}).encode()) for status in statuses])
-    monkeypatch.setattr(Client, "of", lambda _url: server.client())
-    run = ServiceRuns(server.url).find("a")
-    assert [run.is_over(), run.is_over()] == [False, True]
-    assert (run.status().summary.status, server.slept) == ("succeeded", [])
-
-
 @pytest.mark.parametrize("detail", ["its node is gone", ""])
 def test_a_run_that_was_followed_and_is_lost_is_a_failure(
     script: Callable, answer: Any, ask: Callable, detail: str
@@ -112,9 +103,3 @@ def test_what_runs_used_is_asked_of_the_service_and_shown_as_of_runs_here(
     assert "3 runs do not say" in said.err
     for asked in ("plugin=tiny%3C2", "distribution=told", "data=abababab"):
         assert asked in server.asked[0].path
-
-
-def test_a_service_that_says_what_no_run_used_is_none(script: Callable, answer: Any, ask: Callable) -> None:
-    page = {"jobs": [{**JOB, "used": [{"attempt": "two"}]}], "next": None}
-    said = ask(script(answer(body=json.dumps(page).encode())), "list", "--plugin", "tiny", "--json")
-    assert (said.code, said.json["errors"][0]["code"]) == (2, "service.foreign")

@@ -32,28 +32,17 @@ def test_what_is_known_of_a_job_is_shown_and_nothing_else(
 
 
 PLUGIN = {"kind": "trainer", "name": "mine", "value": "mine:T", "distribution": "mine", "version": "1.0"}
-MADE = {"hostcore": "0.1.0", "api_version": "1.0.0", "python": "3.11", "created_ms": 1}
+REPORT = {"hostcore": "0.1.0", "api_version": "1.0.0", "python": "3.11", "created_ms": 1, "version": "0.9"}
+REPORT |= {"certified": False, "summary": {"passed": 3, "failed": 0}, "failures": [], "is_of_installed_version": True}
 
 
-@pytest.mark.parametrize(
-    ("certified", "failed", "version", "cell"),
-    [
-        (True, 0, "1.0", "certified"),
-        (False, 2, "1.0", "2 failed"),
-        (False, 0, "0.9", "3 passed (of 0.9)"),
-        (None, 0, None, "-"),
-    ],
-)
 def test_a_conformance_report_of_a_service_reads_as_one_of_this_machine(
-    script: Callable, answer: Any, ask: Callable, certified: bool | None, failed: int, version: str, cell: str
+    script: Callable, answer: Any, ask: Callable
 ) -> None:
-    report = {"certified": certified, "summary": {"passed": 3, "failed": failed}, "version": version, **MADE}
-    conformance = None if certified is None else {**report, "failures": [{"id": "x"}], "is_of_installed_version": True}
-    found = {"plugins": [{**PLUGIN, "conformance": conformance}], "broken": []}
-    server = script(answer(body=json.dumps(found).encode()))
-    assert re.split(r"  +", ask(server, "plugins").out.splitlines()[1])[3] == cell
-
-
-def test_a_report_that_is_none_is_no_answer_of_a_service(script: Callable, answer: Any, ask: Callable) -> None:
-    server = script(answer(body=json.dumps({"plugins": [{**PLUGIN, "conformance": {}}], "broken": []}).encode()))
-    assert ask(server, "plugins", "--json").json["errors"][0]["code"] == "service.foreign"
+    for report, cell in ((REPORT, "3 passed (of 0.9)"), (None, "-"), ({}, None)):
+        found = {"plugins": [{**PLUGIN, "conformance": report}], "broken": []}
+        server = script(answer(body=json.dumps(found).encode()))
+        if cell is None:  # a report that is none
+            assert ask(server, "plugins", "--json").json["errors"][0]["code"] == "service.foreign"
+        else:
+            assert re.split(r"  +", ask(server, "plugins").out.splitlines()[1])[3] == cell

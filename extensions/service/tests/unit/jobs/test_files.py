@@ -12,6 +12,11 @@ from hostcore.runs.directory import RunDirectory
 from hostcore_service.jobs.run_files import is_artifact
 
 PRIVATE = "for nobody else"
+CLOSED = ["config/contract.attempt-2.rank-0.json", "config/started.a.1", "control/cancel.attempt-1.json", "lease.json"]
+CLOSED += ["spool/x/file", "cursors/terminal.json", "uploads.jsonl", "plots/.hidden.png", ".hidden/file"]
+CLOSED += ["samples/step-000005/.making/file", "samples/sample.png.tmp"]
+ARTIFACTS = ["config/run.json", "csv-metrics/train.csv", "plots/loss.png", "result.json"]
+ARTIFACTS += ["samples/step-000005/0/ü.html"]
 
 
 @pytest.fixture
@@ -24,30 +29,9 @@ def directory(opened: Any) -> RunDirectory:
         (folder / "state.json").write_text("0123456789")
 
     commit(made.checkpoints, step=5, epoch=0, final=False, attempt=1, fill=fill)
-    for name in (
-        "config/contract.attempt-2.rank-0.json",
-        "config/started.a.1",
-        "control/cancel.attempt-1.json",
-        "lease.json",
-        "spool/x/file",
-        "cursors/terminal.json",
-        "uploads.jsonl",
-        "plots/.hidden.png",
-        ".hidden/file",
-        "samples/step-000005/.making/file",
-        "samples/sample.png.tmp",
-    ):
+    for name in (*CLOSED, *ARTIFACTS):
         (made.path / name).parent.mkdir(parents=True, exist_ok=True)
-        (made.path / name).write_text(PRIVATE)
-    for name in (
-        "config/run.json",
-        "result.json",
-        "plots/loss.png",
-        "csv-metrics/train.csv",
-        "samples/step-000005/0/ü.html",
-    ):
-        (made.path / name).parent.mkdir(parents=True, exist_ok=True)
-        (made.path / name).write_text(f"{{}} {name}")
+        (made.path / name).write_text(f"{{}} {name}" if name in ARTIFACTS else PRIVATE)
     outside = made.path.parent / "outside"
     outside.mkdir()
     (outside / "secret").write_text(PRIVATE)
@@ -59,13 +43,7 @@ def directory(opened: Any) -> RunDirectory:
 
 def test_artifacts_are_what_a_run_has_made(opened: Any, directory: RunDirectory) -> None:
     found = opened.get("/v1/jobs/a/artifacts").json()
-    assert [one["path"] for one in found["artifacts"]] == [
-        "config/run.json",
-        "csv-metrics/train.csv",
-        "plots/loss.png",
-        "result.json",
-        "samples/step-000005/0/ü.html",
-    ]
+    assert [one["path"] for one in found["artifacts"]] == ARTIFACTS
     assert found["truncated"] is False
     for one in found["artifacts"]:
         answer = opened.get(f"/v1/jobs/a/artifacts/{one['path']}")
@@ -124,6 +102,10 @@ def test_checkpoints_are_listed_and_their_files_are_those_of_the_record(opened: 
         assert problem.status_code == 404
         assert str(directory.path) not in problem.text
     assert opened.get("/v1/jobs/a/checkpoints/x").status_code == 400
+    opened.service.jobs.add(opened.a_job("b", due_ms=2**50))  # it has not begun
+    assert opened.get("/v1/jobs/b/artifacts").json() == {"artifacts": [], "truncated": False}
+    assert opened.get("/v1/jobs/b/checkpoints").json() == {"checkpoints": []}
+    assert opened.get("/v1/jobs/nobody/artifacts").status_code == 404
 
 
 RANGES = [
@@ -140,14 +122,13 @@ RANGES = [
 ]
 
 
-def test_a_part_of_a_file_can_be_had(opened: Any, directory: RunDirectory) -> None:
+def test_a_part_of_a_file_can_be_had_and_what_a_client_has_is_not_sent_again(
+    opened: Any, directory: RunDirectory
+) -> None:
     for asked, status, content, told in RANGES:
         answer = opened.get("/v1/jobs/a/checkpoints/5/files/state.json", Range=asked)
         assert (answer.status_code, answer.headers.get("content-range")) == (status, told), asked
         assert content is None or answer.content == content
-
-
-def test_a_client_that_has_a_file_does_not_get_it_again(opened: Any, directory: RunDirectory) -> None:
     path = "/v1/jobs/a/artifacts/result.json"
     etag = opened.get(path).headers["etag"]
     again = opened.get(path, If_None_Match=f'"other", {etag}')
@@ -158,19 +139,21 @@ def test_a_client_that_has_a_file_does_not_get_it_again(opened: Any, directory: 
     assert opened.get(path, If_None_Match=etag).text == "it has changed, and its length"
 
 
-def test_a_job_that_has_not_begun_has_no_files(opened: Any) -> None:
-    opened.service.jobs.add(opened.a_job("b", due_ms=2**50))
-    assert opened.get("/v1/jobs/b/artifacts").json() == {"artifacts": [], "truncated": False}
-    assert opened.get("/v1/jobs/b/checkpoints").json() == {"checkpoints": []}
-    assert opened.get("/v1/jobs/nobody/artifacts").status_code == 404
-
-
+ALLOWED = [
+    ("PUT", "/v1/jobs", "GET, HEAD, POST"),
+    ("OPTIONS", "/v1/jobs/a", "GET, HEAD"),
+    ("GET", "/v1/jobs:validate", "POST"),
+    ("HEAD", "/v1/jobs:validate", "POST"),
+    ("DELETE", "/train", "POST"),
+    ("PATCH", "/train/a", "GET, HEAD"),
+    ("POST", "/healthz", "GET, HEAD"),
+]
 OTHERS = ("/healthz", "/readyz", "/openapi.json", "/v1/plugins", "/v1/jobs")
 FILES = ("/v1/jobs/a/artifacts/result.json", "/v1/jobs/a/checkpoints/5/files/state.json")
 
 
 @pytest.mark.usefixtures("directory")
-def test_the_head_is_that_of_the_whole_answer_without_its_body(opened: Any) -> None:
+def test_the_head_is_that_of_the_whole_answer_and_another_method_is_told_those_of_the_path(opened: Any) -> None:
     client = opened.client
     for path in (*OTHERS, *FILES):
         whole = client.get(path)
@@ -183,20 +166,6 @@ def test_the_head_is_that_of_the_whole_answer_without_its_body(opened: Any) -> N
     stream = client.head("/v1/jobs/a/events", headers={"Accept": "text/event-stream"})
     assert (stream.status_code, stream.content) == (200, b""), "a stream has a head, which is its end"
     assert client.head("/v1/jobs/a/artifacts/nothing").status_code == 404
-
-
-ALLOWED = [
-    ("PUT", "/v1/jobs", "GET, HEAD, POST"),
-    ("OPTIONS", "/v1/jobs/a", "GET, HEAD"),
-    ("GET", "/v1/jobs:validate", "POST"),
-    ("HEAD", "/v1/jobs:validate", "POST"),
-    ("DELETE", "/train", "POST"),
-    ("PATCH", "/train/a", "GET, HEAD"),
-    ("POST", "/healthz", "GET, HEAD"),
-]
-
-
-def test_another_method_is_told_all_that_the_path_takes(opened: Any) -> None:
     for method, path, allow in ALLOWED:
-        answer = opened.client.request(method, path)
+        answer = client.request(method, path)
         assert (answer.status_code, answer.headers.get("allow")) == (405, allow), (method, path)

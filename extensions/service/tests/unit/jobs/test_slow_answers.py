@@ -1,5 +1,6 @@
 """An engine, a store or a trainer that does not answer keeps nobody waiting but those that ask it."""
 
+import itertools
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -53,16 +54,14 @@ def hanging(monkeypatch: pytest.MonkeyPatch) -> Hanging:
     return made
 
 
-@pytest.mark.parametrize("what", ["logs", "artifacts", "checkpoints"])
-def test_other_requests_are_answered_while_an_engine_or_a_store_is_silent(
-    opened: Any, hanging: Hanging, what: str
-) -> None:
+def test_other_requests_are_answered_while_an_engine_or_a_store_is_silent(opened: Any, hanging: Hanging) -> None:
     directory = opened.job(handle=LaunchHandle(launcher="told", id="a.1"))
     Launch(attempt=1, submitted_ms=1, sees_run_dir=False).write(directory.launch)
     threads_of_calls = opened.app.state.streams.limiter(far=True)
     waiting = MANY - int(threads_of_calls.total_tokens)
+    paths = list(itertools.islice(itertools.cycle(("logs", "artifacts", "checkpoints")), MANY))
     with ThreadPoolExecutor(MANY) as threads:
-        asked = [threads.submit(opened.get, f"/v1/jobs/a/{what}") for _ in range(MANY)]
+        asked = [threads.submit(opened.get, f"/v1/jobs/a/{path}") for path in paths]
         try:
             wait_until(lambda: threads_of_calls.statistics().tasks_waiting == waiting, "all of them to wait")
             assert [job["run_id"] for job in opened.get("/v1/jobs").json()["jobs"]] == ["a"]
@@ -84,20 +83,21 @@ def submit(client: TestClient, number: int, trainer: str = "tiny") -> int:
     return int(client.post("/v1/jobs", json=job).status_code)
 
 
-@pytest.mark.parametrize("send", [train, submit])
 def test_other_requests_are_answered_while_a_trainer_is_asked_what_it_takes(
-    send: Callable[..., int], client: Callable[..., TestClient], hanging: Hanging
+    client: Callable[..., TestClient], hanging: Hanging
 ) -> None:
     made = client(token=None, launcher="stuck", describe=hanging.describe)
     turns = made.app.state.service.admission.descriptions.turns.statistics  # type: ignore[attr-defined]
+    routes = (train, submit)
     with ThreadPoolExecutor(MANY) as threads:
-        submitted = [threads.submit(send, made, number) for number in range(MANY)]
+        submitted = [threads.submit(routes[number % 2], made, number) for number in range(MANY)]
         try:
             wait_until(lambda: turns().tasks_waiting == MANY - 1, "all of them to wait but the first")
             assert made.get("/v1/jobs").json()["jobs"] == []
         finally:
             hanging.go_on.set()
         assert [one.result() for one in submitted] == [201] * MANY
-    for number, framework in enumerate(("tiny-trainer/tiny", "Tiny_Trainer/tiny", "tiny.-_trainer/tiny"), MANY):
+    spellings = ("tiny-trainer/tiny", "Tiny_Trainer/tiny", "tiny.-_trainer/tiny")
+    for number, (send, framework) in enumerate(itertools.product(routes, spellings), MANY):
         assert send(made, number, framework) == 201
     assert hanging.asked == ["tiny", "tiny-trainer/tiny"], "each is asked once, however it is spelled"

@@ -21,7 +21,7 @@ def hostcore(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str],
 
     def make(source: str) -> None:
         package = tmp_path / "stand-in" / "hostcore"
-        package.mkdir(parents=True)
+        package.mkdir(parents=True, exist_ok=True)
         (package / "__init__.py").touch()
         (package / "__main__.py").write_text(source)
         monkeypatch.setenv("PYTHONPATH", str(package.parent))
@@ -60,25 +60,12 @@ print(json.dumps({"job": job, "directory": "/x", "asked": sys.argv[1:-1], "names
     assert opened.service.jobs.get("a") is None
 
 
-def test_what_the_check_does_not_like_is_a_problem(opened: Any, hostcore: Callable[[str], None]) -> None:
-    hostcore(
-        """
-import json, sys
-print(json.dumps({"errors": [{"code": "value.type", "message": "wrong", "pointer": "/hyperparams/x", "hint": "h"}]}))
-sys.exit(2)
-"""
-    )
-    answer = validate(opened)
-    assert (answer.status_code, answer.headers["content-type"]) == (400, "application/problem+json")
-    assert answer.json()["errors"] == [
-        {"pointer": "/hyperparams/x", "code": "value.type", "detail": "wrong", "hint": "h"}
-    ]
-
-
 UNKNOWN = {"code": "plugin.unknown", "message": f"none in {ROOT}/x.py", "pointer": "/trainer"}
+WRONG = {"code": "value.type", "message": "wrong", "pointer": "/hyperparams/x", "hint": "h"}
 HINT = "pip install 'extensions/trackers[mlflow]'"
-#: What the check finds, and what the service shows of it.
+#: What the check finds, and what the service shows of it, which names no place of the service.
 FOUND: list[tuple[dict[str, Any], int, Any]] = [
+    ({"errors": [WRONG]}, 400, [{"pointer": "/hyperparams/x", "code": "value.type", "detail": "wrong", "hint": "h"}]),
     (
         {"errors": [{**UNKNOWN, "hint": install_command("mlflow")}]},
         400,
@@ -86,34 +73,24 @@ FOUND: list[tuple[dict[str, Any], int, Any]] = [
     ),
     ({"warnings": [f"see {ROOT}/x.py"]}, 200, {"warnings": ["see x.py"]}),
 ]
+NO_DEVICE = {"errors": [{"code": "device.unavailable", "message": "no cuda", "pointer": "/device"}]}
+#: Checks that find nothing out: they die, or this machine alone lacks the device.
+NOTHING = [(f"print({json.dumps(json.dumps(NO_DEVICE))})", "no cuda")]
+NOTHING += [(source, "") for source in ("import os; os._exit(9)", "print('no json')", "print('[1]')")]
 
 
-@pytest.mark.parametrize(("found", "status", "shown"), FOUND)
-def test_what_is_found_names_no_place_of_the_service(
-    opened: Any, hostcore: Callable[[str], None], found: dict[str, Any], status: int, shown: Any
+def test_what_the_check_finds_is_answered_and_what_it_does_not_stays_unchecked(
+    opened: Any, hostcore: Callable[[str], None]
 ) -> None:
-    hostcore(f"print({json.dumps(json.dumps(found))})")
-    answer = validate(opened)
-    assert (answer.status_code, str(ROOT) in answer.text) == (status, False)
-    assert (answer.json()["errors"] if status == 400 else answer.json()["plan"]["checked"]) == shown
-
-
-def test_a_device_that_only_the_service_lacks_stays_unchecked(opened: Any, hostcore: Callable[[str], None]) -> None:
-    hostcore(
-        """
-print('{"errors": [{"code": "device.unavailable", "message": "no cuda", "pointer": "/device"}]}')
-"""
-    )
-    plan = validate(opened).json()["plan"]
-    assert plan["checked"] is None
-    assert "no cuda" in plan["unchecked"][0]
-
-
-@pytest.mark.parametrize("source", ["import os; os._exit(9)", "print('no json')", "print('[1]')"])
-def test_a_check_that_dies_leaves_the_job_unchecked(opened: Any, hostcore: Callable[[str], None], source: str) -> None:
-    hostcore(source)
-    plan = validate(opened).json()["plan"]
-    assert (plan["checked"], len(plan["unchecked"])) == (None, 1)
+    for found, status, shown in FOUND:
+        hostcore(f"import sys; print({json.dumps(json.dumps(found))}); sys.exit({2 if 'errors' in found else 0})")
+        answer = validate(opened)
+        assert (answer.status_code, str(ROOT) in answer.text) == (status, False)
+        assert (answer.json()["errors"] if status == 400 else answer.json()["plan"]["checked"]) == shown
+    for source, says in NOTHING:
+        hostcore(source)
+        plan = validate(opened).json()["plan"]
+        assert (plan["checked"], len(plan["unchecked"]), says in plan["unchecked"][0]) == (None, 1, True), source
 
 
 def test_a_check_that_takes_too_long_is_ended_with_all_it_has_started(
@@ -137,22 +114,16 @@ time.sleep(600)
             os.kill(int((tmp_path / "pid").read_text()), 0)
 
 
-def test_a_job_that_is_there_already_is_a_conflict(opened: Any) -> None:
-    opened.job("a")
-    answer = validate(opened)
-    assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (409, "/run_id")
-
-
 def test_what_is_not_allowed_is_not_even_checked(opened: Any, hostcore: Callable[[str], None], tmp_path: Path) -> None:
     hostcore(f"open({str(tmp_path / 'checked')!r}, 'w')")
-    answer = validate(opened, environment={"python": "3.12"})
-    assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (400, "/environment")
+    opened.job("a")
+    chaos = {"callbacks": [{"use": "chaos", "faults": ["kill@step=1"]}]}
+    refused: list[tuple[dict[str, Any], int, str]] = [
+        ({}, 409, "/run_id"),
+        ({"run_id": "b", "environment": {"python": "3.12"}}, 400, "/environment"),
+        ({"run_id": "b", **chaos}, 400, "/callbacks/0"),
+    ]
+    for keys, status, pointer in refused:
+        answer = validate(opened, **keys)
+        assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (status, pointer)
     assert not (tmp_path / "checked").exists()
-
-
-def test_a_job_that_injects_faults_is_refused(opened: Any) -> None:
-    faults = {"callbacks": [{"use": "chaos", "faults": ["kill@step=1"]}]}
-    for answer in (validate(opened, **faults), opened.client.post("/v1/jobs", json={**JOB, **faults})):
-        (error,) = answer.json()["errors"]
-        assert (answer.status_code, error["pointer"]) == (400, "/callbacks/0")
-        assert "injects faults into a run" in str(error)

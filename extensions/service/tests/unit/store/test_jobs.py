@@ -53,15 +53,14 @@ def test_a_job_comes_back_as_it_was_recorded(jobs: Jobs, a_job: Make) -> None:
     assert jobs.add(job) == job
     assert jobs.get("a") == jobs.by_name("a") == jobs.by_key("token", "k") == job
     assert jobs.get("b") is None
+    jobs.add(a_job("b", idempotency_key="k", principal="somebody"))
+    assert sorted(jobs.run_ids()) == ["a", "b"], "the same key of somebody else is another"
 
-
-def test_text_that_no_database_keeps_is_kept_as_far_as_it_goes(jobs: Jobs, a_job: Make) -> None:
-    jobs.add(a_job())
-    (mine,) = jobs.leases.claim("me", now=5, limit=1)
-
+    jobs.add(a_job("c"))
+    mine = next(one for one in jobs.leases.claim("me", now=5, limit=9) if one.run_id == "c")
     assert jobs.leases.release(mine, attrs.evolve(mine, detail="a\0b \udcff c"), now=6, due_ms=7)
-    assert (found := jobs.get("a")) is not None
-    assert found.detail == "a\N{REPLACEMENT CHARACTER}b ? c"
+    assert (found := jobs.get("c")) is not None
+    assert found.detail == "a\N{REPLACEMENT CHARACTER}b ? c", "text that no database keeps, as far as it goes"
 
 
 def test_of_many_that_come_at_once_one_is_recorded_of_a_key_and_no_more_than_may_be(jobs: Jobs, a_job: Make) -> None:
@@ -74,14 +73,7 @@ def test_of_many_that_come_at_once_one_is_recorded_of_a_key_and_no_more_than_may
     assert len(jobs.run_ids()) == 6
 
 
-def test_the_same_key_of_somebody_else_is_another_key(jobs: Jobs, a_job: Make) -> None:
-    jobs.add(a_job("a", idempotency_key="k"))
-    jobs.add(a_job("b", idempotency_key="k", principal="somebody"))
-
-    assert sorted(jobs.run_ids()) == ["a", "b"]
-
-
-def test_a_claimed_job_is_nobody_elses_until_its_lease_is_over(jobs: Jobs, a_job: Make) -> None:
+def test_a_claimed_job_is_nobody_elses_until_its_lease_is_over_or_its_holder_has_died(jobs: Jobs, a_job: Make) -> None:
     jobs.add(a_job())
     (first,) = jobs.leases.claim("first", now=10, limit=5)
 
@@ -90,6 +82,21 @@ def test_a_claimed_job_is_nobody_elses_until_its_lease_is_over(jobs: Jobs, a_job
     assert jobs.leases.claim("second", now=10 + jobs.leases.lease_ms, limit=5) == []
     (second,) = jobs.leases.claim("second", now=20 + jobs.leases.lease_ms, limit=5)
     assert second.holder == "second"
+
+    # What is written after the lease was lost is dropped.
+    assert not jobs.leases.release(first, first.ended("failed", "", ended_ms=9), now=9, due_ms=9)
+    jobs.leases.renew([first], now=10**6)
+    jobs.leases.let_go([first], now=0)
+    assert jobs.leases.write(second, attrs.evolve(second, phase="launching"), now=99)
+    assert (found := jobs.get("a")) is not None
+    assert (found.phase, found.status, found.holder) == ("launching", "submitted", "second")
+    assert found.held_until_ms == 99 + jobs.leases.lease_ms
+
+    jobs.add(a_job("b"))
+    jobs.leases.claim("alive", now=100, limit=1)
+    assert sorted(jobs.leases.holders()) == ["alive", "second"]
+    jobs.leases.forget(["second"])
+    assert [job.run_id for job in jobs.leases.claim("next", now=101, limit=5)] == ["a"]
 
 
 def test_jobs_of_this_machine_wait_for_room_and_those_of_engines_do_not(jobs: Jobs, a_job: Make) -> None:
@@ -144,46 +151,15 @@ def test_claimed_are_those_that_are_due_the_longest_whatever_else_there_is(jobs:
     assert {job.run_id for job in claimed} == {job.run_id for job in wanted}
 
 
-def test_what_is_written_after_the_lease_was_lost_is_dropped(jobs: Jobs, a_job: Make) -> None:
-    jobs.add(a_job())
-    (first,) = jobs.leases.claim("first", now=10, limit=5)
-    (second,) = jobs.leases.claim("second", now=10 + jobs.leases.lease_ms, limit=5)
-
-    assert not jobs.leases.release(first, first.ended("failed", "", ended_ms=9), now=9, due_ms=9)
-    jobs.leases.renew([first], now=10**6)
-    jobs.leases.let_go([first], now=0)
-    assert jobs.leases.write(second, attrs.evolve(second, phase="launching"), now=99)
-    assert (found := jobs.get("a")) is not None
-    assert (found.phase, found.status, found.holder) == ("launching", "submitted", "second")
-    assert found.held_until_ms == 99 + jobs.leases.lease_ms
-
-
-def test_jobs_of_a_dead_holder_are_free_at_once(jobs: Jobs, a_job: Make) -> None:
-    jobs.add(a_job("a"))
-    jobs.add(a_job("b"))
-    jobs.leases.claim("dead", now=10, limit=1)
-    jobs.leases.claim("alive", now=10, limit=1)
-
-    assert sorted(jobs.leases.holders()) == ["alive", "dead"]
-    jobs.leases.forget(["dead"])
-    assert len(jobs.leases.claim("next", now=11, limit=5)) == 1
-
-
-def test_of_many_that_claim_at_once_each_job_goes_to_one(jobs: Jobs, a_job: Make) -> None:
-    for number in range(20):
-        jobs.add(a_job(f"job-{number}"))
-    results = at_once(6, lambda n: jobs.leases.claim(f"holder-{n}", now=10, limit=20))
-
-    claimed = [job.run_id for result in results for job in result]
-    assert sorted(claimed) == sorted(f"job-{number}" for number in range(20))
-
-
-def test_of_many_that_claim_at_once_this_machine_gets_no_more_than_it_has_room_for(jobs: Jobs, a_job: Make) -> None:
+def test_of_many_that_claim_at_once_each_job_goes_to_one_as_far_as_there_is_room_here(jobs: Jobs, a_job: Make) -> None:
     for number in range(12):
-        jobs.add(a_job(f"job-{number}", launcher="local"))
+        jobs.add(a_job(f"there-{number}"))
+        jobs.add(a_job(f"here-{number}", launcher="local"))
     results = at_once(6, lambda n: jobs.leases.claim(f"holder-{n}", now=10, limit=20, local_at_once=3))
 
-    assert sum(len(result) for result in results) == 3
+    claimed = [job.run_id for result in results for job in result]
+    assert sorted(one for one in claimed if one.startswith("there")) == sorted(f"there-{n}" for n in range(12))
+    assert len({one for one in claimed if one.startswith("here")}) == len(claimed) - 12 == 3
 
 
 def test_a_wish_to_cancel_that_comes_while_somebody_is_busy_is_looked_at_at_once(jobs: Jobs, a_job: Make) -> None:
@@ -197,12 +173,6 @@ def test_a_wish_to_cancel_that_comes_while_somebody_is_busy_is_looked_at_at_once
     assert (again.cancel_reason, again.cancel_ms) == ("no longer needed", 11)
 
 
-def test_of_a_job_that_says_too_much_the_newest_is_kept() -> None:
-    plugin = UsedPlugin(kind="trainer", name="tiny", distribution="told", version="1.0")
-    many = [Used(attempt=attempt, plugins=(plugin,)) for attempt in range(1, 3000)]
-    assert [kept(many)[0].attempt, kept(many)[-1].attempt] == [2000, 2999]
-
-
 def test_of_many_that_resume_one_job_one_does(jobs: Jobs, a_job: Make) -> None:
     ended = a_job(phase="ended", status="failed")
     jobs.add(ended)
@@ -211,3 +181,9 @@ def test_of_many_that_resume_one_job_one_does(jobs: Jobs, a_job: Make) -> None:
     assert results.count(True) == 1
     assert (found := jobs.get("a")) is not None
     assert found.launch_id == f"a.{results.index(True)}"
+
+
+def test_of_a_job_that_says_too_much_the_newest_is_kept() -> None:
+    plugin = UsedPlugin(kind="trainer", name="tiny", distribution="told", version="1.0")
+    many = [Used(attempt=attempt, plugins=(plugin,)) for attempt in range(1, 3000)]
+    assert [kept(many)[0].attempt, kept(many)[-1].attempt] == [2000, 2999]
