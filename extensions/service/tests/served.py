@@ -6,8 +6,10 @@ import select
 import shutil
 import signal
 import subprocess
+import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -239,6 +241,19 @@ def codes(answer: Any) -> list[tuple[str, str | None]]:
     problem = answer.json()
     assert problem["status"] == answer.status_code
     return [(error["code"], error["pointer"]) for error in problem["errors"]]
+
+
+def at_once(count: int, call: Callable[[int], Any]) -> list[Any]:
+    """Call something in many threads that begin together; what came back or was raised, in order."""
+    barrier = threading.Barrier(count)
+
+    def one(number: int) -> Any:
+        barrier.wait()
+        return call(number)
+
+    with ThreadPoolExecutor(count) as threads:
+        results = [threads.submit(one, number) for number in range(count)]
+    return [result.exception() or result.result() for result in results]
 
 
 def tiny_job(**keys: Any) -> dict[str, Any]:

@@ -18,6 +18,8 @@ import pytest
 from fork_server import popen
 from waiting import wait_until
 
+from hostcore_service.container import torchrun
+
 TRAINER = """
 import os
 import time
@@ -134,31 +136,25 @@ def test_the_environment_of_the_specification_trains_and_another_container_goes_
     assert (container.result["step"], container.result["attempt"]) == (30, 2)
 
 
-def test_resuming_what_never_began_is_an_error_that_names_the_variable(container: Container) -> None:
-    done = container.run(RESUME_FROM_CHECKPOINT="1")
-    assert done.returncode == 2
-    assert done.stderr.startswith("error: RESUME_FROM_CHECKPOINT: there is no run 'meta_demo_001' to resume")
+def test_what_describes_no_job_is_told_in_its_own_words_and_other_arguments_are_a_command(container: Container) -> None:
+    nowhere = {"DATASET_URI": f"{container.folder}/nothing/"}
+    for arguments, variables, says in (
+        (
+            [],
+            {"RESUME_FROM_CHECKPOINT": "1"},
+            "error: RESUME_FROM_CHECKPOINT: there is no run 'meta_demo_001' to resume",
+        ),
+        (["--metric-every", "often"], nowhere, "error: --metric-every: expected an integer"),
+        ([], nowhere, "error: DATASET_URI: "),
+        (["ruin", "job.json"], {}, "Did you mean 'run'?"),
+    ):
+        done = container.run(*arguments, **variables)
+        assert (done.returncode, "Traceback" in done.stderr, "/metric_every" in done.stderr) == (2, False, False)
+        assert says in done.stderr
     assert not (container.folder / "runs/meta_demo_001").exists()
-
-
-def test_variables_that_describe_no_job_are_told_without_a_traceback(container: Container) -> None:
-    wrong = container.run("--metric-every", "often", DATASET_URI=f"{container.folder}/nothing/")
-    assert (wrong.returncode, "Traceback" in wrong.stderr) == (2, False)
-    assert "error: --metric-every: expected an integer" in wrong.stderr
-    assert "/metric_every" not in wrong.stderr
-    lost = container.run(DATASET_URI=f"{container.folder}/nothing/")
-    assert lost.returncode == 2
-    assert "error: DATASET_URI: " in lost.stderr
-
-
-def test_arguments_that_are_no_flags_are_a_command_of_hostcore(container: Container) -> None:
     listed = container.run("list", "--json")
     assert (listed.returncode, json.loads(listed.stdout)) == (0, {"runs": []})
-    version = container.run("--version")
-    assert version.stdout.startswith("hostcore")
-    unknown = container.run("ruin", "job.json")
-    assert unknown.returncode == 2
-    assert "Did you mean 'run'?" in unknown.stderr
+    assert container.run("--version").stdout.startswith("hostcore")
 
 
 def test_torchrun_with_the_flags_of_train_py_runs_two_ranks(container: Container) -> None:
@@ -186,6 +182,19 @@ def test_torchrun_with_the_flags_of_train_py_runs_two_ranks(container: Container
     assert process.returncode == 0, err
     assert (container.result["status"], container.result["step"]) == ("succeeded", 20)
     assert container.document("runs/meta_demo_001/config/run.json")["world_size"] == 2
+
+
+def test_torchrun_gives_the_ranks_the_arguments_as_they_were_given() -> None:
+    """torchrun's own program on one machine, with a program in place of the run."""
+    given = ["--prompt", "$$5 for ${local_rank} of $HOME, {}", "--extra-args-json", '{"a": "$$"}']
+    command = torchrun(given, {"NUM_NODES": "2", "RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"})
+    assert command is not None
+    cut = command.index("--no-python")
+    program = [sys.executable, "-IS", "-c", "import json, sys; print(json.dumps(sys.argv[1:]))"]
+    alone = [*command[:4], "--standalone", *command[cut : cut + 1], *program, *command[cut + 5 :]]
+    done = subprocess.run(alone, check=False, capture_output=True, text=True, timeout=300)  # how it ends is torch's
+    assert done.stdout, done.stderr
+    assert json.loads(done.stdout) == given
 
 
 def test_as_the_first_process_of_a_container_it_heeds_a_stop_and_writes_a_checkpoint(container: Container) -> None:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import urllib3
+from served import at_once
 from thoroughness import points
 
 #: At most: on a machine on which the service takes long to start, it would hardly ever be there.
@@ -51,24 +52,6 @@ def persistently(send: Callable[[], Any]) -> Any:
     raise AssertionError("no answer")
 
 
-def in_threads(count: int, call: Callable[[int], None]) -> None:
-    failed: list[BaseException] = []
-
-    def one(number: int) -> None:
-        try:
-            call(number)
-        except BaseException as error:  # noqa: BLE001 - raised below
-            failed.append(error)
-
-    threads = [threading.Thread(target=one, args=(number,)) for number in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if failed:
-        raise failed[0]
-
-
 def test_one_key_from_fifty_clients_makes_one_job_and_one_launch(make_server: Any, seed: int) -> None:
     server = make_server(launcher="instant")
     answers: list[Any] = []
@@ -79,7 +62,7 @@ def test_one_key_from_fifty_clients_makes_one_job_and_one_launch(make_server: An
             answers.append(persistently(lambda: server.request("POST", "/v1/jobs", json=JOB, headers=headers)))
 
     with killed_at_random(server, random.Random(seed), seconds=0.6):
-        in_threads(50, client)
+        assert at_once(50, client) == [None] * 50
 
     assert {answer.status for answer in answers} == {201}
     assert len(answers) == 1000
@@ -104,7 +87,7 @@ def test_every_acknowledged_job_is_launched_once_and_ends(make_server: Any, unti
             acknowledged[run_id] = None
 
     with killed_at_random(server, random.Random(seed), seconds=0.6):
-        in_threads(8, client)
+        assert at_once(8, client) == [None] * 8
 
     assert len(acknowledged) == 200
 

@@ -1,7 +1,6 @@
 """Events and logs of jobs, read over HTTP while they go on: every event exactly once, whatever happens to the line."""
 
 import random
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ from typing import Any
 import attrs
 import orjson
 import urllib3
+from served import at_once
 
 SSE = {"Accept": "text/event-stream"}
 
@@ -83,18 +83,12 @@ def test_two_hundred_open_streams_keep_no_request_waiting(make_server: Any, unti
     server.pool = urllib3.PoolManager(maxsize=300, retries=False)
     streams = [Stream(server, f"/v1/jobs/open/{what}") for what in ("events", "logs") for _ in range(100)]
 
-    answers: list[int] = []
-
-    def submit(number: int) -> None:
+    def submit(number: int) -> int:
         job = {"trainer": "tiny", "device": "cpu", "max_steps": 3, "run_id": f"beside-{number}", "launcher": "instant"}
-        answers.append(server.request("POST", "/v1/jobs", json=job).status)
+        status: int = server.request("POST", "/v1/jobs", json=job).status
+        return status
 
-    threads = [threading.Thread(target=submit, args=(number,)) for number in range(20)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(300)
-    assert answers == [201] * 20
+    assert at_once(20, submit) == [201] * 20
     for number in range(20):
         assert server.wait_ended(f"beside-{number}")["status"] == "succeeded"
     # No thread waits for a stream: there are those that answer requests (40), look and call for streams (12), attend to

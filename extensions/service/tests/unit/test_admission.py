@@ -50,31 +50,30 @@ def refused(admission: Admission, job: Any) -> list[str | None]:
     return [error.pointer for error in all_errors(caught.value)]
 
 
-@pytest.mark.parametrize(
-    "keys",
-    [
-        {},
-        {"reporters": []},
-        {"reporters": ["jsonl"], "callbacks": [{"use": "throughput"}]},
-        {"launcher": "stuck"},
-        {"dataset": {"parquet_paths": ["DATA/x.parquet"]}, "validation": {"parquet_paths": "s3://b/k"}},
-        {"dataset": {"source": "hostcore-builtin-plugins/csv", "paths": "s3://b/x.csv"}},
-        {"checkpoint_base_uri": "s3://bucket/runs", "resume_from_checkpoint": "s3://bucket/runs/other"},
-        {"checkpoint_base_uri": "RUNS"},
-        {"weights": "file://DATA/w", "inputs": {"model": "s3://b/m", "more": {"uri": "DATA/m"}, "ref": "org/model"}},
-        {"samples": [{"prompt": "a cat", "source_image": "DATA/x.png"}], "sample_every": 1},
-        {"resources": {"image": "registry.example/a", "env": {"EXPERIMENT_NAME": "a"}, "num_nodes": 2}},
-        {"hyperparams": {"token": {"$secret": "env:HF_TOKEN"}}},
-        {"labels": {"team": "a"}, "annotations": {"note": "b", "hostcore/model-id": "c"}, "owner": "ada"},
-        {"policies": [{"use": "allow-list", "trainers": ["tiny"]}], "profiles": {"short": {"max_steps": 1}}},
-    ],
-)
-def test_a_job_that_nothing_has_changed_for_is_launched_once_more_as_it_is(
-    admit: Admit, keys: dict[str, Any], tmp_path: Path
-) -> None:
+#: Jobs that ``NARROW`` lets in.
+UNCHANGED: list[dict[str, Any]] = [
+    {},
+    {"reporters": []},
+    {"reporters": ["jsonl"], "callbacks": [{"use": "throughput"}]},
+    {"launcher": "stuck"},
+    {"dataset": {"parquet_paths": ["DATA/x.parquet"]}, "validation": {"parquet_paths": "s3://b/k"}},
+    {"dataset": {"source": "hostcore-builtin-plugins/csv", "paths": "s3://b/x.csv"}},
+    {"checkpoint_base_uri": "s3://bucket/runs", "resume_from_checkpoint": "s3://bucket/runs/other"},
+    {"checkpoint_base_uri": "RUNS"},
+    {"weights": "file://DATA/w", "inputs": {"model": "s3://b/m", "more": {"uri": "DATA/m"}, "ref": "org/model"}},
+    {"samples": [{"prompt": "a cat", "source_image": "DATA/x.png"}], "sample_every": 1},
+    {"resources": {"image": "registry.example/a", "env": {"EXPERIMENT_NAME": "a"}, "num_nodes": 2}},
+    {"hyperparams": {"token": {"$secret": "env:HF_TOKEN"}}},
+    {"labels": {"team": "a"}, "annotations": {"note": "b", "hostcore/model-id": "c"}, "owner": "ada"},
+    {"policies": [{"use": "allow-list", "trainers": ["tiny"]}], "profiles": {"short": {"max_steps": 1}}},
+]
+
+
+def test_a_job_that_nothing_has_changed_for_is_launched_once_more_as_it_is(admit: Admit, tmp_path: Path) -> None:
     admission = admit(http={**NARROW, "data_roots": [f"{tmp_path}/data"], "checkpoint_roots": [f"{tmp_path}/mirror"]})
-    job = submit(admission, **_with_places(keys, tmp_path))
-    assert admission.again(job, ADA) == job.job
+    for number, keys in enumerate(UNCHANGED):
+        job = submit(admission, run_id=f"r{number}", **_with_places(keys, tmp_path))
+        assert admission.again(job, ADA) == job.job
 
 
 def _with_places(value: Any, tmp_path: Path) -> Any:
@@ -87,23 +86,22 @@ def _with_places(value: Any, tmp_path: Path) -> Any:
     return value
 
 
-@pytest.mark.parametrize(
-    ("opened", "keys", "pointer"),
-    [
-        ({"images": ["old/*"]}, {"resources": {"image": "old/image"}}, "/resources/image"),
-        ({"plugins": ["*"]}, {"callbacks": ["throughput"]}, "/callbacks/0"),
-        ({"data_roots": ["/data"]}, {"weights": "/data/w"}, "/weights"),
-        ({"checkpoint_roots": ["/runs"]}, {"checkpoint_base_uri": "/runs"}, "/checkpoint_base_uri"),
-        ({"secrets": ["env:OLD"]}, {"hyperparams": {"token": {"$secret": "env:OLD"}}}, "/hyperparams/token"),
-        ({"env": ["OLD"]}, {"resources": {"env": {"OLD": "1"}}}, "/resources/env/OLD"),
-        ({"labels": ["*"]}, {"labels": {"old": "1"}}, "/labels/old"),
-    ],
-)
-def test_what_the_operator_has_closed_since_is_not_launched_once_more(
-    admit: Admit, opened: dict[str, Any], keys: dict[str, Any], pointer: str
-) -> None:
-    job = submit(admit(http=opened), **keys)
-    assert refused(admit(http={"plugins": ["tiny"], "labels": []}), job) == [pointer]
+#: What the operator had opened, a job of that time, and where it is refused now.
+CLOSED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
+    ({"images": ["old/*"]}, {"resources": {"image": "old/image"}}, "/resources/image"),
+    ({"plugins": ["*"]}, {"callbacks": ["throughput"]}, "/callbacks/0"),
+    ({"data_roots": ["/data"]}, {"weights": "/data/w"}, "/weights"),
+    ({"checkpoint_roots": ["/runs"]}, {"checkpoint_base_uri": "/runs"}, "/checkpoint_base_uri"),
+    ({"secrets": ["env:OLD"]}, {"hyperparams": {"token": {"$secret": "env:OLD"}}}, "/hyperparams/token"),
+    ({"env": ["OLD"]}, {"resources": {"env": {"OLD": "1"}}}, "/resources/env/OLD"),
+    ({"labels": ["*"]}, {"labels": {"old": "1"}}, "/labels/old"),
+]
+
+
+def test_what_the_operator_has_closed_since_is_not_launched_once_more(admit: Admit) -> None:
+    now = admit(http={"plugins": ["tiny"], "labels": []})
+    for number, (opened, keys, pointer) in enumerate(CLOSED):
+        assert refused(now, submit(admit(http=opened), run_id=f"r{number}", **keys)) == [pointer]
 
 
 def test_a_job_has_import_paths_if_the_operator_allows_them(admit: Admit) -> None:

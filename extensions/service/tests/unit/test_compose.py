@@ -49,7 +49,7 @@ def test_compose_takes_the_file_with_its_secrets_and_refuses_it_without(compose:
     assert "see .env.example" in empty.stderr
 
 
-def test_every_secret_is_demanded_and_none_has_a_default() -> None:
+def test_every_secret_is_demanded_and_none_has_a_default_and_the_example_names_every_variable() -> None:
     demanded = set(re.findall(r"\$\{(\w+):\?", TEXT))
     assert demanded == set(SECRETS)
     assert not {name for name, _ in re.findall(r"\$\{(\w+):-([^}]*)\}", TEXT)} & demanded
@@ -57,9 +57,6 @@ def test_every_secret_is_demanded_and_none_has_a_default() -> None:
     secret = {name: value for name, value in given.items() if name.endswith(("PASSWORD", "TOKEN", "_URL", "STORE_URI"))}
     assert len(secret) == 6
     assert [name for name, value in secret.items() if ":?" not in value] == []
-
-
-def test_the_example_names_every_variable_of_the_file() -> None:
     told = set(re.findall(r"^#?([A-Z_]+)=", EXAMPLE, re.MULTILINE))
     assert told == set(re.findall(r"\$\{(\w+):", TEXT))
 
@@ -73,7 +70,7 @@ def test_every_service_says_whether_it_is_healthy_and_waits_only_for_those_that_
     assert "mlflow" not in SERVICES["hostcore"]["depends_on"], "a tracker that is down stops no job"
 
 
-def test_no_service_runs_as_root_or_can_become_it() -> None:
+def test_no_service_runs_as_root_or_can_become_it_and_ports_are_on_the_loopback_device_alone() -> None:
     users = {
         "postgres": SERVICES["postgres"]["user"],
         "mlflow": re.findall(r"^USER (\d+):", (FOLDER / "mlflow.Dockerfile").read_text(), re.MULTILINE)[-1],
@@ -84,9 +81,6 @@ def test_no_service_runs_as_root_or_can_become_it() -> None:
         assert one["cap_drop"] == ["ALL"]
         assert one["security_opt"] == ["no-new-privileges:true"]
         assert not {"privileged", "cap_add", "network_mode", "pid"} & set(one)
-
-
-def test_ports_are_published_on_the_loopback_device_alone() -> None:
     assert "ports" not in SERVICES["postgres"]
     assert [port.partition(":")[0] for one in SERVICES.values() for port in one.get("ports", ())] == ["127.0.0.1"] * 2
 

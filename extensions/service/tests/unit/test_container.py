@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -154,80 +153,50 @@ def _plan(
     return plan_described_job(described, environment, world_size=world_size, descriptions=descriptions)
 
 
-def test_on_one_machine_there_is_a_rank_for_each_gpu_unless_the_job_says_otherwise(tmp_path: Path) -> None:
-    environment = {
-        **ENVIRONMENT,
-        "FRAMEWORK": "x:Trainer",
-        "CHECKPOINT_BASE_URI": str(tmp_path),
-        "DATASET_URI": str(tmp_path),
-        "GPUS_PER_NODE": "2",
-    }
+def test_there_is_a_rank_for_each_gpu_of_one_machine_and_a_trainer_is_given_the_model_id_it_takes(
+    tmp_path: Path,
+) -> None:
+    here = {"CHECKPOINT_BASE_URI": str(tmp_path), "DATASET_URI": str(tmp_path), "GPUS_PER_NODE": "2"}
+    environment = {**ENVIRONMENT, "FRAMEWORK": "x:Trainer", **here}
     plain = described_job([], environment)
-    assert _plan(plain, environment).spec.devices == ("cuda:0", "cuda:1")
-    for environment_of_one in ({**environment, "GPUS_PER_NODE": "0"}, {**environment, "GPUS_PER_NODE": "1"}):
-        assert not _plan(plain, environment_of_one).spec.devices
+    spec = _plan(plain, environment).spec
+    assert (spec.devices, spec.hyperparams["model_id"]) == (("cuda:0", "cuda:1"), "meta-llama-3-70b")
+    for gpus in ("0", "1"):
+        assert not _plan(plain, {**environment, "GPUS_PER_NODE": gpus}).spec.devices
     assert not _plan(plain, environment, world_size=2).spec.devices
-    on_cpu = described_job(["--device", "cpu"], environment)
-    assert _plan(on_cpu, environment).spec.device == "cpu"
-
-
-def test_a_trainer_without_model_id_is_given_none_and_the_run_records_it(tmp_path: Path) -> None:
-    environment = {**ENVIRONMENT, "FRAMEWORK": "x:Trainer", "CHECKPOINT_BASE_URI": str(tmp_path)}
-    environment |= {"DATASET_URI": str(tmp_path), "GPUS_PER_NODE": "1"}
-    described = described_job([], environment)
-    assert _plan(described, environment).spec.hyperparams["model_id"] == "meta-llama-3-70b"
-    without = _plan(described, environment, takes=False).spec
+    assert _plan(described_job(["--device", "cpu"], environment), environment).spec.device == "cpu"
+    without = _plan(plain, environment, takes=False).spec
     assert "model_id" not in without.hyperparams
     assert without.annotations == {"hostcore/model-id": "meta-llama-3-70b"}
 
 
+PET = {"PET_NNODES": "2", "PET_NPROC_PER_NODE": "1", "PET_NODE_RANK": "1", "PET_MASTER_ADDR": "a"}
+#: Variables of the machine, and what torchrun is told; None: it is not needed.
+STARTED: list[tuple[dict[str, str], str | None]] = [
+    ({**ENVIRONMENT, **MACHINES}, "--nnodes=4 --nproc-per-node=8 --node-rank=2 demo-master-0 23456"),
+    ({**PET, "PET_MASTER_PORT": "29400"}, "--nnodes=2 --nproc-per-node=1 --node-rank=1 a 29400"),  # of TrainJobs
+    ({**ENVIRONMENT, **MACHINES, "LOCAL_RANK": "0"}, None),
+    ({**ENVIRONMENT, "NUM_NODES": "1"}, None),
+    ({"NUM_NODES": ""}, None),
+]
+MISPLACED = [
+    ({**ENVIRONMENT, **MACHINES, "MASTER_ADDR": ""}, "there are 4 machines, but MASTER_ADDR is not set"),
+    ({"NUM_NODES": "1:2"}, "NUM_NODES is '1:2', and not a whole number"),
+]
+
+
 def test_on_several_machines_torchrun_takes_over_and_meets_where_the_operator_says() -> None:
-    command = torchrun(["--lr", "1"], {**ENVIRONMENT, **MACHINES})
-    assert command is not None
-    assert command[:4] == [sys.executable, "-P", "-m", "torch.distributed.run"]
-    assert set(command[4:]) >= {
-        "--nnodes=4",
-        "--nproc-per-node=8",
-        "--node-rank=2",
-        "--master-addr=demo-master-0",
-        "--master-port=23456",
-    }
-    assert command[-6:] == [sys.executable, "-P", "-m", "hostcore_service.container", "--lr", "1"]
-
-
-def test_torchrun_gives_the_ranks_the_arguments_as_they_were_given() -> None:
-    """torchrun's own program on one machine, with a program in place of the run."""
-    given = ["--prompt", "$$5 for ${local_rank} of $HOME, {}", "--extra-args-json", '{"a": "$$"}']
-    command = torchrun(given, {"NUM_NODES": "2", "RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"})
-    assert command is not None
-    cut = command.index("--no-python")
-    program = [sys.executable, "-IS", "-c", "import json, sys; print(json.dumps(sys.argv[1:]))"]
-    alone = [*command[:4], "--standalone", *command[cut : cut + 1], *program, *command[cut + 5 :]]
-    done = subprocess.run(alone, check=False, capture_output=True, text=True, timeout=300)  # how it ends is torch's
-    assert done.stdout, done.stderr
-    assert json.loads(done.stdout) == given
-
-
-def test_the_variables_of_trainjobs_say_the_same() -> None:
-    pet = {"PET_NNODES": "2", "PET_NPROC_PER_NODE": "1", "PET_NODE_RANK": "1", "PET_MASTER_ADDR": "a"}
-    command = torchrun([], {**pet, "PET_MASTER_PORT": "29400"})
-    assert command is not None
-    assert {"--nnodes=2", "--nproc-per-node=1", "--node-rank=1", "--master-addr=a", "--master-port=29400"} <= set(
-        command
-    )
-
-
-def test_ranks_that_were_started_and_single_machines_need_no_torchrun() -> None:
-    assert torchrun([], {**ENVIRONMENT, **MACHINES, "LOCAL_RANK": "0"}) is None
-    assert torchrun([], {**ENVIRONMENT, "NUM_NODES": "1"}) is None
-    assert torchrun([], {"NUM_NODES": ""}) is None
-
-
-def test_a_machine_that_does_not_know_its_place_is_an_error() -> None:
-    with pytest.raises(HostcoreError, match=r"^there are 4 machines, but MASTER_ADDR is not set$"):
-        torchrun([], {**ENVIRONMENT, **MACHINES, "MASTER_ADDR": ""})
-    with pytest.raises(HostcoreError, match=r"^NUM_NODES is '1:2', and not a whole number$"):
-        torchrun([], {"NUM_NODES": "1:2"})
+    for environment, told in STARTED:
+        command = torchrun(["--lr", "1"], environment)
+        assert (command is None) is (told is None), environment
+        if command is not None and told is not None:
+            *counts, address, port = told.split()
+            assert command[:4] == [sys.executable, "-P", "-m", "torch.distributed.run"]
+            assert {*counts, f"--master-addr={address}", f"--master-port={port}"} <= {*command[4:]}
+            assert command[-6:] == [sys.executable, "-P", "-m", "hostcore_service.container", "--lr", "1"]
+    for environment, says in MISPLACED:
+        with pytest.raises(HostcoreError, match=f"^{says}$"):
+            torchrun([], environment)
 
 
 def test_the_number_of_a_machine_is_not_taken_for_a_rank() -> None:

@@ -21,17 +21,16 @@ from hostcore_service.recovery import record_of, recover
 from hostcore_service.settings import Settings
 from hostcore_service.store.jobs import Filter, Jobs
 
+#: Values that no service has written.
+HOSTILE: list[dict[str, Any]] = [{"max_steps": 1 << 63}, {"owner": {}}]
+HOSTILE += [{"labels": labels} for labels in ([1], {"team": {}}, {"team": None})]
 
-@pytest.mark.parametrize(
-    "keys",
-    [{"max_steps": 1 << 63}, {"owner": {}}, {"labels": [1]}, {"labels": {"team": {}}}, {"labels": {"team": None}}],
-    ids=str,
-)
+
 def test_a_run_with_values_that_no_service_has_written_keeps_no_other_from_being_found(
-    keys: dict[str, Any], service_here: Callable[..., Settings], a_job: Callable[..., Any], sqlite_engine: Engine
+    service_here: Callable[..., Settings], a_job: Callable[..., Any], sqlite_engine: Engine
 ) -> None:
     settings = service_here()
-    for run_id, more in (("a-hostile", keys), ("b", {})):
+    for run_id, more in {**{f"a-{number}": keys for number, keys in enumerate(HOSTILE)}, "b": {}}.items():
         directory = RunDirectory(settings.runs / run_id)
         directory.make()
         job = a_job(run_id)

@@ -135,9 +135,7 @@ class TestAJobThatIsOver:
         tab.js("location.hash = '#/jobs/old-000'")
         tab.until("document.querySelector('pre.log')?.dataset.empty === 'Nothing was written.'")
 
-
-class TestTheCurves:
-    def test_tell_their_values_from_the_keyboard(self, visit: Any) -> None:
+    def test_has_curves_that_tell_their_values_from_the_keyboard(self, visit: Any) -> None:
         tab = visit("#/jobs/finished")
         tab.until(f"{FIRST}.querySelectorAll('.key').length === 2")  # training and validation
         tab.js(f"{FIRST}.querySelector('.reader').focus()")
@@ -147,11 +145,13 @@ class TestTheCurves:
         assert told.startswith("step 1: train/loss 4, val/loss ")
         assert len(tab.js(f"{FIRST}.querySelector('.checkpoint').getAttribute('d')").split("M")) - 1 == 3
 
-    def test_keep_little_of_a_hundred_thousand_events(self, visit: Any) -> None:
+
+class TestWhatIsKept:
+    def test_of_a_hundred_thousand_events_is_little_and_goes_on_where_a_later_attempt_began(self, visit: Any) -> None:
         tab = visit("#/submit")
-        kept = tab.js("""(async () => {
+        kept, later = tab.js("""(async () => {
             const { Recording } = await import("/assets/recording.js");
-            const recording = new Recording();
+            const recording = new Recording(), resumed = new Recording();
             for (let step = 1; step <= 100000; step++) {
               const value = step === 77777 ? 1000 : step === 88888 ? NaN : Math.sin(step);
               recording.add({ event: "metrics", attempt: 1, step, metrics: { "train/loss": value } });
@@ -159,34 +159,24 @@ class TestTheCurves:
             const [{ curves: [{ curve }] }] = recording.plots();
             curve.finish();
             const sorted = curve.steps.every((step, index) => !index || step > curve.steps[index - 1]);
-            return [curve.steps.length, curve.means.length, Math.max(...curve.values), curve.nonfinite, sorted,
-              curve.steps[curve.steps.length - 1]];
+            const measure = (attempt, step) => {
+              resumed.add({ event: "metrics", attempt, step, metrics: { loss: attempt } });
+            };
+            for (let step = 1; step <= 50; step++) measure(1, step);
+            resumed.add({ event: "run_started", attempt: 2, step: 40 });
+            for (let step = 45; step <= 60; step += 5) measure(2, step);
+            const [{ curves: [{ curve: later }] }] = resumed.plots();
+            return [[curve.steps.length, curve.means.length, Math.max(...curve.values), curve.nonfinite, sorted,
+              curve.steps[curve.steps.length - 1]], [later.steps.slice(38), later.values.slice(38), resumed.attempts]];
         })()""")
         points, means, highest, nonfinite, is_sorted, last = kept
         assert 1000 < points <= 4000
         assert 100 < means <= 1000
         assert (highest, nonfinite, is_sorted) == (1000, [88888], True)
         assert last > 99_900
+        assert later == [[39, 40, 45, 50, 55, 60], [1, 1, 2, 2, 2, 2], [[2, 40]]]
 
-    def test_go_on_where_a_later_attempt_began(self, visit: Any) -> None:
-        tab = visit("#/submit")
-        curve = tab.js("""(async () => {
-            const { Recording } = await import("/assets/recording.js");
-            const recording = new Recording();
-            const measure = (attempt, step, loss) => {
-              recording.add({ event: "metrics", attempt, step, metrics: { loss } });
-            };
-            for (let step = 1; step <= 50; step++) measure(1, step, 1);
-            recording.add({ event: "run_started", attempt: 2, step: 40 });
-            for (let step = 45; step <= 60; step += 5) measure(2, step, 2);
-            const [{ curves: [{ curve }] }] = recording.plots();
-            return [curve.steps.slice(38), curve.values.slice(38), recording.attempts];
-        })()""")
-        assert curve == [[39, 40, 45, 50, 55, 60], [1, 1, 2, 2, 2, 2], [[2, 40]]]
-
-
-class TestTheLog:
-    def test_keeps_the_newest_lines_as_a_terminal_leaves_them(self, visit: Any) -> None:
+    def test_of_a_log_are_the_newest_lines_as_a_terminal_leaves_them(self, visit: Any) -> None:
         tab = visit("#/submit")
         kept = tab.js("""(async () => {
             const { Lines } = await import("/assets/log.js");
@@ -197,25 +187,3 @@ class TestTheLog:
             return [first, lines.lines.length, lines.dropped];
         })()""")
         assert kept == ["100 %\ndone green\nhalf", 5000, 15_003]
-
-    def test_is_that_of_the_launcher_where_the_run_directory_is_not_seen(self, visit: Any) -> None:
-        tab = visit("#/submit")
-        offered = tab.js("""(async () => {
-            const { Log } = await import("/assets/log.js");
-            const log = new Log("finished"), offered = [];
-            log.open = () => { log.stopping = true; offered.push(log.source.value); };
-            const offer = (attempt, seen) => {
-              log.offer({ attempt, ranks: 1, seen });
-              offered.push([...log.source.options].map((one) => one.textContent).join());
-            };
-            offer(0, true); offer(1, true); offer(1, false);
-            return offered;
-        })()""")
-        assert offered == [
-            "",  # wherever that will be
-            "attempt 1,the launcher",
-            "source=worker&rank=0&attempt=1",
-            "attempt 1,the launcher",
-            "source=launcher",
-            "the launcher",
-        ]

@@ -165,5 +165,5 @@ def test_a_handshake_that_is_cut_off_is_tried_again(monkeypatch: pytest.MonkeyPa
 
         threading.Thread(target=cut_off, daemon=True).start()
         with pytest.raises(Unavailable):
-            Client(f"https://127.0.0.1:{ingress.getsockname()[1]}").get("/x")
+            Client(f"https://127.0.0.1:{ingress.getsockname()[1]}", sleep=lambda _: None).get("/x")
         assert len(connections) > 1

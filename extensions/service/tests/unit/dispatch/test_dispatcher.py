@@ -74,8 +74,17 @@ def wait(jobs: Jobs, run_id: str, **fields: Any) -> StoredJob:
     return found
 
 
-def go(noted: Noted, tmp_path: Path) -> None:
+def go(tmp_path: Path) -> None:
     (tmp_path / "ledger" / "go").touch()
+
+
+def run_directory(settings: Settings, **launch: Any) -> RunDirectory:
+    """The directory of the run ``a``, as a launch has left it."""
+    folder = RunDirectory(settings.runs / "a")
+    folder.make()
+    RunRecord(job={"trainer": "tiny", "run_id": "a", "max_steps": 3}, job_dir="/").write(folder.record)
+    Launch(**{"attempt": 1, "submitted_ms": 1, "launch_id": "a.1", **launch}).write(folder.launch)
+    return folder
 
 
 def test_dispatchers_that_share_a_database_launch_each_job_once(
@@ -84,19 +93,14 @@ def test_dispatchers_that_share_a_database_launch_each_job_once(
     jobs = Jobs(engine)
     for number in range(12):  # more than are launched at once
         jobs.add(a_job(f"job-{number}"))
+    jobs.add(a_job(launcher="gone"))
     start(jobs)
     start(jobs)
     for number in range(12):
         wait(jobs, f"job-{number}", phase="ended", status="succeeded")
 
     assert sorted(noted("calls")) == sorted(f"job-{number}.1" for number in range(12))
-
-
-def test_a_job_whose_plugins_are_gone_has_failed(jobs: Jobs, start: Start, a_job: Make) -> None:
-    jobs.add(a_job(launcher="gone"))
-    start(jobs)
-
-    assert "'gone'" in wait(jobs, "a", phase="ended", status="failed").detail
+    assert "'gone'" in wait(jobs, "a", phase="ended", status="failed").detail, "its plugin is not there any more"
 
 
 class Ahead:
@@ -127,7 +131,7 @@ def test_a_launch_that_takes_long_stays_whose_it_is(
         ahead.ms += jobs.leases.lease_ms // 2
         wait_until(lambda: jobs.get("a").held_until_ms > until_ms, "the lease to be renewed")  # type: ignore[union-attr]  # noqa: B023
         until_ms = wait(jobs, "a").held_until_ms
-    go(noted, tmp_path)
+    go(tmp_path)
 
     assert wait(jobs, "a", phase="ended").status == "succeeded"
     assert noted("calls") == ["a.1"]
@@ -148,7 +152,7 @@ def test_a_launcher_that_does_not_come_back_is_called_again_and_what_it_says_lat
     # Its room is free again meanwhile.
     jobs.add(a_job("b"))
     wait(jobs, "b", phase="ended", status="succeeded")
-    go(noted, tmp_path)
+    go(tmp_path)
 
     assert wait(jobs, "a", phase="ended").status == "succeeded"
     wait_until(lambda: "what was found is dropped" in caplog.text, "the late call to be dropped")
@@ -205,7 +209,7 @@ def test_a_dispatcher_ends_although_a_launcher_does_not_come_back_and_leaves_the
     first.stop()
     assert (left := jobs.get("a")) is not None
     assert (left.phase, left.holder) == ("launching", None)
-    go(noted, tmp_path)
+    go(tmp_path)
     start(jobs)
 
     wait(jobs, "a", phase="ended", status="succeeded")
@@ -280,13 +284,10 @@ def test_a_local_job_of_a_machine_that_is_gone_is_what_its_run_directory_says(
     service_here: Callable[..., Settings], installed: Discovered, a_job: Make
 ) -> None:
     settings = service_here(launchers={"local": {}})
-    folder = RunDirectory(settings.runs / "a")
-    folder.make()
-    RunRecord(job={"trainer": "tiny", "run_id": "a", "max_steps": 3}, job_dir="/").write(folder.record)
-    details = {"host": "a-pod-that-was-replaced", "pid": 1, "started": "", "run_dir": str(folder.path), "log": ""}
+    run_dir = str(settings.runs / "a")
+    details = {"host": "a-pod-that-was-replaced", "pid": 1, "started": "", "run_dir": run_dir, "log": ""}
     handle = LaunchHandle(launcher="local", id="1", details={**details, "earlier_result": None})
-    Launch(attempt=1, submitted_ms=1, launch_id="a.1", handle=handle).write(folder.launch)
-    os.utime(folder.launch, (0, 0))
+    os.utime(run_directory(settings, handle=handle).launch, (0, 0))
     job = a_job("a", phase="launched", launcher="local", handle=handle, job={**a_job("a").job, "launcher": "local"})
 
     seen = look(job, settings, installed)
@@ -298,15 +299,12 @@ def test_the_end_of_an_earlier_launch_is_not_that_of_this_one(
     service_here: Callable[..., Settings], installed: Discovered, a_job: Make, tmp_path: Path
 ) -> None:
     settings = service_here()
-    folder = RunDirectory(settings.runs / "a")
-    folder.make()
-    RunRecord(job={"trainer": "tiny", "run_id": "a", "max_steps": 3}, job_dir="/").write(folder.record)
+    handle = LaunchHandle(launcher="stuck", id="a.2")
+    folder = run_directory(settings, attempt=2, submitted_ms=2, launch_id="a.2", handle=handle)
     claim_attempt(folder.attempts, 1, process=ProcessIdentity.current(), started_ms=1)
     RunResult(run_id="a", status="failed", exit_code=1, attempt=1, step=7, epoch=0, started_ms=1, ended_ms=1000).write(
         folder.result
     )
-    handle = LaunchHandle(launcher="stuck", id="a.2")
-    Launch(attempt=2, submitted_ms=2, launch_id="a.2", handle=handle).write(folder.launch)
     (tmp_path / "ledger" / "a.2.failed").write_text("ImagePullBackOff")
 
     seen = look(a_job("a", phase="launched", launcher="stuck", handle=handle), settings, installed)
@@ -345,11 +343,8 @@ def test_what_a_job_writes_into_its_run_directory_keeps_nobody_from_cancelling_i
 ) -> None:
     """It names another launcher, says that its directory is not seen, and that it was launched as another handle."""
     settings = service_here()
-    folder = RunDirectory(settings.runs / "a")
-    folder.make()
-    other = LaunchHandle(launcher="refusing", id="another")
+    folder = run_directory(settings, handle=LaunchHandle(launcher="refusing", id="another"), sees_run_dir=False)
     RunRecord(job={"trainer": "tiny", "run_id": "a", "launcher": "refusing"}, job_dir="/").write(folder.record)
-    Launch(attempt=1, submitted_ms=1, launch_id="a.1", handle=other, sees_run_dir=False).write(folder.launch)
     job = a_job("a", phase="launched", launcher="stuck", handle=LaunchHandle(launcher="stuck", id="a.1"), cancel_ms=1)
 
     folder.result.write_bytes(b"{")

@@ -2,11 +2,10 @@
 
 import itertools
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from fastapi.testclient import TestClient
-from served import codes
+from served import at_once, codes
 from sqlalchemy import text
 from waiting import wait_until
 
@@ -19,11 +18,6 @@ def wait(service: TestClient, run_id: str, status: str) -> Any:
         return job if job["status"] == status else None
 
     return wait_until(reached, f"{run_id} to be {status}")
-
-
-def at_once(count: int, call: Callable[[int], Any]) -> list[Any]:
-    with ThreadPoolExecutor(count) as threads:
-        return list(threads.map(call, range(count)))
 
 
 def test_a_job_is_submitted_and_found_where_the_answer_says(client: Client, tiny: Any) -> None:

@@ -17,11 +17,11 @@ from hostcore.runs.launch import Launch
 from hostcore.secrets.scrub import forget_all, remember
 from hostcore_hookspecs.launcher import LaunchHandle
 from hostcore_service.app import make_app
-from hostcore_service.jobs import history
-from hostcore_service.jobs.printing import JobOutput, Printer
+from hostcore_service.jobs import history, streams
 from hostcore_service.jobs.streams import NDJSON, SSE, TEXT
-from hostcore_service.jobs.visibility import NotVisible
 
+#: What a stream sends while there is nothing to send.
+SIGNS = {SSE: b": still here\n\n", NDJSON: b"\n"}
 SECRET = "correct horse battery staple"
 
 
@@ -149,22 +149,6 @@ def test_what_a_run_directory_far_away_has_is_refused_and_what_the_launcher_has_
     assert opened.get("/v1/jobs/a").json()["sees_run_dir"] is True
 
 
-def test_a_stream_that_was_opened_before_the_launch_finds_the_output_wherever_it_is(opened: Any) -> None:
-    handle = LaunchHandle(launcher="far", id="1")
-    directory = opened.job(phase="launched", status="running", due_ms=2**50, launcher="far", handle=handle)
-
-    def output(source: Printer | None) -> JobOutput:
-        return JobOutput(opened.service, "a", "", source=source, rank=None, attempt=None)
-
-    either, of_ranks = output(None), output("worker")
-    assert not either.look().pieces
-    launch(directory, sees_run_dir=False)
-    assert either.look().more
-    assert [piece.text for piece in either.look().pieces] == [b"a pod has started\n"]
-    with pytest.raises(NotVisible):
-        of_ranks.look()
-
-
 def test_a_long_history_is_sent_whole(opened: Any) -> None:
     lines = [line(seq, message="x" * 1000) for seq in range(1, 1000)]  # four times what is read at once
     opened.job().events.write_bytes(b"".join(lines))
@@ -183,7 +167,10 @@ def test_an_event_that_an_older_version_has_written_too_long_is_sent_with_its_te
     assert sent[1]["message"].endswith("bytes left out …]")
 
 
-def test_a_stream_ends_when_its_client_goes_away(service_here: Callable[..., Any], a_job: Callable[..., Any]) -> None:
+def test_a_stream_shows_that_it_lives_and_ends_when_its_job_is_seen_no_more_or_its_client_goes_away(
+    service_here: Callable[..., Any], a_job: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "_HEARTBEAT_SECONDS", 0.0)
     app = make_app(service_here())
     with closing(socket.create_server(("127.0.0.1", 0))) as listening:
         server = uvicorn.Server(uvicorn.Config(app, log_config=None))
@@ -191,16 +178,32 @@ def test_a_stream_ends_when_its_client_goes_away(service_here: Callable[..., Any
         thread.start()
         try:
             wait_until(lambda: server.started, "the server to start")
-            app.state.service.jobs.add(a_job("a", phase="launched", due_ms=2**50))
+            handle = LaunchHandle(launcher="far", id="1")
+            app.state.service.jobs.add(a_job("a", phase="launched", due_ms=2**50, launcher="far", handle=handle))
+            directory = RunDirectory(app.state.settings.runs / "a")
+            directory.make()
             url = f"http://127.0.0.1:{listening.getsockname()[1]}/v1/jobs/a"
             pool = urllib3.PoolManager(maxsize=20)
-            streams = [
-                pool.request("GET", f"{url}/{what}?follow=true", preload_content=False)
-                for what in ("events", "logs")
-                for _ in range(5)
+
+            def opened(what: str, form: str) -> Any:
+                return pool.request("GET", f"{url}/{what}", headers={"Accept": form}, preload_content=False)
+
+            kinds = [
+                (f"{what}follow=true", form) for what in ("events?", "logs?", "logs?source=worker&") for form in SIGNS
             ]
-            wait_until(lambda: app.state.streams.open == 10, "ten open streams")
-            for stream in streams:
+            found = {kind: opened(*kind) for kind in kinds}
+            wait_until(lambda: app.state.streams.open == len(found), "open streams")
+            for (what, form), stream in found.items():
+                assert stream.read(len(SIGNS[form])) == SIGNS[form], (what, form)
+            launch(directory, sees_run_dir=False)
+            for (what, form), stream in found.items():
+                if "worker" in what:  # it is closed without an end
+                    assert stream.read().replace(SIGNS[form], b"") == b""
+                elif "logs" in what:
+                    wait_until(
+                        lambda stream=stream: b"a pod has started" in stream.read1(1 << 16), "the launcher's output"
+                    )
+            for stream in found.values():
                 stream.close()
             wait_until(lambda: app.state.streams.open == 0, "their end")
         finally:

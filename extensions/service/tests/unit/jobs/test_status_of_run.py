@@ -129,7 +129,9 @@ def test_checkpoints_elsewhere_are_not_looked_at(opened: Any, directory: RunDire
     assert opened.get("/v1/jobs/a/artifacts/samples/samples.png").status_code == 404
 
 
-def test_what_was_printed_is_read_from_no_other_file(opened: Any, directory: RunDirectory, tmp_path: Path) -> None:
+def test_neither_output_nor_events_nor_checkpoints_are_read_through_a_link(
+    opened: Any, directory: RunDirectory, tmp_path: Path
+) -> None:
     (tmp_path / "token").write_text("for nobody else\n")
     directory.rank_output(1, 0).symlink_to(tmp_path / "token")
     directory.events.unlink()
@@ -137,16 +139,8 @@ def test_what_was_printed_is_read_from_no_other_file(opened: Any, directory: Run
     for name in ("logs", "events"):
         answer = opened.get(f"/v1/jobs/a/{name}", Accept="application/x-ndjson")
         assert (answer.status_code, answer.text) == (200, "")
-
-
-def test_the_files_of_checkpoints_are_opened_through_no_link(
-    opened: Any, directory: RunDirectory, tmp_path: Path
-) -> None:
-    def fill(folder: Path) -> None:
-        (folder / "state.json").write_text("for nobody else")
-
     elsewhere = tmp_path / "elsewhere"
-    commit(elsewhere, step=5, epoch=0, final=False, attempt=1, fill=fill)
+    commit(elsewhere, step=5, epoch=0, final=False, attempt=1, fill=lambda folder: (folder / "state.json").touch())
     directory.checkpoints.rmdir()
     directory.checkpoints.symlink_to(elsewhere)
     assert opened.get("/v1/jobs/a/checkpoints/5/files/state.json").status_code == 404

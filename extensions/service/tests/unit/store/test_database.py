@@ -13,6 +13,7 @@ import pytest
 from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
+from served import at_once
 from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -50,19 +51,7 @@ def test_a_database_of_the_first_version_is_migrated_with_its_jobs(
 
 
 def test_services_that_start_at_once_make_one_database(database_url: str) -> None:
-    opened: list[Engine | Exception] = []
-
-    def start() -> None:
-        try:
-            opened.append(open_database(database_url))
-        except Exception as error:  # noqa: BLE001 - for the assertion below
-            opened.append(error)
-
-    threads = [threading.Thread(target=start) for _ in range(5)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    opened = at_once(5, lambda _: open_database(database_url))
     assert all(isinstance(one, Engine) for one in opened), opened
     for one in opened:
         one.dispose()
@@ -114,19 +103,11 @@ def test_a_database_that_this_user_may_not_write_is_told_so(tmp_path: Path) -> N
         open_database(f"sqlite:///{file}")
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        "jobs.sqlite",
-        "sqlite://",
-        "sqlite:///:memory:",
-        "mysql://host/jobs",
-        "postgresql+asyncpg://host/jobs",
-        "postgresql+nothing://host/jobs",
-        "postgresql+psycopg://host:port/jobs",
-        "\0",
-    ],
-)
+NO_URLS = ["jobs.sqlite", "sqlite://", "sqlite:///:memory:", "mysql://host/jobs", "postgresql+asyncpg://host/jobs"]
+NO_URLS += ["postgresql+nothing://host/jobs", "postgresql+psycopg://host:port/jobs", "\0"]
+
+
+@pytest.mark.parametrize("url", NO_URLS)
 def test_what_is_no_url_of_a_database_is_told_so(url: str) -> None:
     with pytest.raises(DatabaseError, match="cannot be used") as raised:
         open_database(url)
@@ -134,25 +115,21 @@ def test_what_is_no_url_of_a_database_is_told_so(url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["me:correct-horse@127.0.0.1:1/jobs", "me@127.0.0.1:1/jobs?password=correct-horse&connect_timeout=5"]
+    "url", ["me:PASSWORD@127.0.0.1:1/jobs", "me@127.0.0.1:1/jobs?password=PASSWORD&connect_timeout=5"]
 )
-def test_a_server_that_does_not_answer_is_told_without_its_password(url: str) -> None:
-    pytest.importorskip("psycopg")
-    with pytest.raises(DatabaseError, match="cannot be used") as raised:
-        open_database(f"postgresql+psycopg://{url}")
-    assert "correct-horse" not in f"{raised.value.message} {raised.value.hint}"
-
-
-@pytest.mark.parametrize("url", ["me:1234567@127.0.0.1:1/jobs", "me@127.0.0.1:1/jobs?password=1234567"])
-def test_a_password_too_short_to_be_hidden_is_refused(url: str) -> None:
-    with pytest.raises(HostcoreError) as raised:
-        open_database(f"postgresql+psycopg://{url}")
-    assert described(raised.value).splitlines() == [
+def test_no_password_of_a_server_is_told_and_one_too_short_to_be_hidden_is_refused(url: str) -> None:
+    with pytest.raises(HostcoreError) as short:
+        open_database(f"postgresql+psycopg://{url.replace('PASSWORD', '1234567')}")
+    assert described(short.value).splitlines() == [
         "the password in HOSTCORE_DATABASE_URL or [service] database, a secret, has fewer than 8 characters: "
         "it cannot be told from other text",
         "    hint: a secret has at least 8 characters",
     ]
-    assert raised.value.code == "secret.value"
+    assert short.value.code == "secret.value"
+    pytest.importorskip("psycopg")
+    with pytest.raises(DatabaseError, match="cannot be used") as raised:
+        open_database(f"postgresql+psycopg://{url.replace('PASSWORD', 'correct-horse')}")
+    assert "correct-horse" not in f"{raised.value.message} {raised.value.hint}"
 
 
 def test_what_was_recorded_is_on_the_disk(tmp_path: Path) -> None:

@@ -1,11 +1,10 @@
 """The table of jobs, in SQLite and in PostgreSQL."""
 
 import random
-import threading
 from collections.abc import Callable
-from typing import Any
 
 import attrs
+from served import at_once
 
 from hostcore.runs.used import Used, UsedPlugin
 from hostcore_hookspecs.launcher import LaunchHandle
@@ -14,26 +13,6 @@ from hostcore_service.store.jobs import Jobs, TooManyJobs
 from hostcore_service.store.uses import kept
 
 Make = Callable[..., StoredJob]
-
-
-def at_once(count: int, call: Callable[[int], Any]) -> list[Any]:
-    """Call something in many threads that begin together; what came back or was raised, in order."""
-    results: list[Any] = [None] * count
-    barrier = threading.Barrier(count)
-
-    def one(number: int) -> None:
-        barrier.wait()
-        try:
-            results[number] = call(number)
-        except Exception as error:  # noqa: BLE001 - for the test to look at
-            results[number] = error
-
-    threads = [threading.Thread(target=one, args=(number,)) for number in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return results
 
 
 def test_a_job_comes_back_as_it_was_recorded(jobs: Jobs, a_job: Make) -> None:
