@@ -90,7 +90,7 @@ class TestRun:
 ASKED = [
     *("list --status failed", "list --trainer tiny --status failed", "list --trainer other"),
     *("list --status failed --json", "list --trainer tiny --status failed --json", "list --trainer other --json"),
-    *("status RUN", "status RUN -v", "status RUN -f", "status RUN --json", "cancel RUN --json"),
+    *("status RUN", "status RUN -v", "status RUN -f", "status RUN --json"),
     *("logs RUN", "logs RUN --json", "logs RUN -n 2", "logs RUN --since 3 --json", "logs RUN --attempt 1 -n 1"),
     *("logs RUN -f", "logs RUN -f -n 1 --json", "logs RUN --output", "logs RUN --output -f --rank 0"),
     *("logs RUN --attempt 7", "logs RUN --output --rank 3"),
@@ -153,6 +153,14 @@ class TestLooking:
         allowed = told["job"].pop("import_paths"), here["job"].pop("import_paths")
         assert allowed == (False, True), "the operator of this service has not opened them"
         assert documents(json.dumps(told)) == documents(json.dumps(here))
+
+
+class TestEnded:
+    def test_cancelling_a_run_that_has_ended_changes_nothing(self, there: Command, here: Command) -> None:
+        for run_id in ("alpha", "alps"):
+            one, other = there("cancel", run_id, "--json"), here("cancel", run_id, "--json")
+            assert (one.code, one.json) == (other.code, other.json)
+            assert one.json["requested"] is False
 
     def test_going_on_with_a_finished_run_does_nothing(self, there: Command) -> None:
         said = there("resume", "alpha")
