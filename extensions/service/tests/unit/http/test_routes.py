@@ -76,6 +76,10 @@ def test_of_many_that_come_at_once_no_more_are_taken_than_may_be(
     wait(service, run_id, "running")
     service.post(f"/v1/jobs/{run_id}:cancel")
     wait(service, run_id, "cancelled")
+    assert service.post("/v1/jobs", json=tiny(run_id="more")).status_code == 201, "there is room again"
+    assert service.post(f"/v1/jobs/{run_id}:resume").status_code == 429
+    service.post("/v1/jobs/more:cancel")
+    wait(service, "more", "cancelled")
     resumed = at_once(6, lambda _: service.post(f"/v1/jobs/{run_id}:resume", json={"launches": 1}).status_code)
     assert (resumed.count(202), set(resumed) <= {200, 202, 429}) == (1, True), "there is room for one"
     assert service.get(f"/v1/jobs/{run_id}").json()["launches"] == 2
