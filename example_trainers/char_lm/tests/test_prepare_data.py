@@ -55,38 +55,32 @@ def test_the_printed_cost_by_frequency_is_that_of_the_files(
     assert f"cost {sum(costs) / len(costs):.2f} bits each" in capsys.readouterr().out
 
 
-def test_files_that_are_there_are_left_as_they_are(tmp_path: Path) -> None:
-    prepare(tmp_path)
-    before = {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
-    assert set(before) == set(FILES)
-    prepare(tmp_path)
-    assert {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()} == before
-
-
-def test_another_text_takes_the_place_of_the_first(tmp_path: Path, prepared: Path) -> None:
+def test_files_that_are_there_are_left_as_they_are_unless_they_are_of_another_text(
+    tmp_path: Path, prepared: Path
+) -> None:
     (tmp_path / "text").write_bytes(b"another text\n" * 1000)
     prepare(tmp_path / "out", tmp_path / "text")
     prepare(tmp_path / "out")
     for name in FILES:
         assert (tmp_path / "out" / name).read_bytes() == (prepared / name).read_bytes()
+    before = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()}
+    assert set(before) == set(FILES)
+    prepare(tmp_path / "out")
+    assert {path.name: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()} == before
 
 
-def test_a_text_that_cannot_be_read_is_one_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--out", str(tmp_path / "out"), "--text", str(tmp_path / "absent")]) == 2
-    assert capsys.readouterr().err.startswith(f"error: {tmp_path / 'absent'}: cannot read the text")
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_text_that_is_too_short_is_one_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "text").write_text("short" * 1000)
-    assert main(["--out", str(tmp_path / "out"), "--text", str(tmp_path / "text")]) == 2
-    assert "the text has 5,000 bytes: too few" in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_python_without_the_reference_is_one_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("text", ["absent", "short", None])
+def test_a_text_that_cannot_be_had_or_is_too_short_is_one_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], text: str | None
 ) -> None:
     monkeypatch.setitem(sys.modules, "pydoc_data.topics", None)
-    assert main(["--out", str(tmp_path / "out")]) == 2
-    assert "--text" in capsys.readouterr().err
+    (tmp_path / "short").write_text("short" * 1000)
+    given = [] if text is None else ["--text", str(tmp_path / text)]
+    assert main(["--out", str(tmp_path / "out"), *given]) == 2
+    words = {
+        "absent": f"error: {tmp_path / 'absent'}: cannot read the text",
+        "short": "the text has 5,000 bytes: too few",
+        None: "--text",  # this Python is without the reference
+    }
+    assert words[text] in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()

@@ -69,6 +69,8 @@ def test_days_from_the_22nd_on_validate_those_from_the_25th_on_test_and_no_fligh
         expected = [int(row["arr_delay"]) for row in flights if int(row["day"]) in which]
         assert expected
         assert pq.read_table(prepared / name)[ARRIVAL_DELAY].to_pylist() == expected
+    delays = [float(flight["dep_delay"]) for flight in in_prepared_order(flights)]
+    assert table(prepared)[DEPARTURE_DELAY].to_pylist() == delays
 
 
 def test_every_column_is_there_as_a_number_without_nulls(prepared: Path) -> None:
@@ -155,50 +157,31 @@ def test_the_weather_after_departure_is_not_in_the_inputs(
     assert changed != before
 
 
-def test_a_departure_delay_is_stored_as_it_is(prepared: Path, flights: list[Row]) -> None:
-    expected = [float(flight["dep_delay"]) for flight in in_prepared_order(flights)]
-    assert table(prepared)[DEPARTURE_DELAY].to_pylist() == expected
-
-
-def test_a_complete_folder_is_left_as_it_is(tmp_path: Path, flights_folder: Path) -> None:
+def test_a_folder_is_left_as_it_is_unless_a_file_is_missing_or_cut_short(
+    tmp_path: Path, flights_folder: Path, prepared: Path
+) -> None:
+    whole = {path.name: path.read_bytes() for path in prepared.iterdir()}
     prepare(tmp_path, flights_folder)
     before = {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
     prepare(tmp_path, tmp_path / "there are no flights here")
     assert {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()} == before
-
-
-@pytest.mark.parametrize("lost", ["manifest.json", *FILES])
-def test_a_folder_that_lacks_a_file_is_prepared_again_with_the_same_content(
-    tmp_path: Path, flights_folder: Path, prepared: Path, lost: str
-) -> None:
+    for lost in ("manifest.json", *FILES):
+        (tmp_path / lost).unlink()
+        prepare(tmp_path, flights_folder)
+        assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == whole
+    (tmp_path / "train.parquet").write_bytes(whole["train.parquet"][:100])
     prepare(tmp_path, flights_folder)
-    (tmp_path / lost).unlink()
-    prepare(tmp_path, flights_folder)
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {
-        path.name: path.read_bytes() for path in prepared.iterdir()
-    }
+    assert (tmp_path / "train.parquet").read_bytes() == whole["train.parquet"]
 
 
-def test_a_file_that_was_cut_short_is_written_again(tmp_path: Path, flights_folder: Path, prepared: Path) -> None:
-    prepare(tmp_path, flights_folder)
-    (tmp_path / "train.parquet").write_bytes((tmp_path / "train.parquet").read_bytes()[:100])
-    prepare(tmp_path, flights_folder)
-    assert (tmp_path / "train.parquet").read_bytes() == (prepared / "train.parquet").read_bytes()
-
-
-def test_a_source_without_flights_is_one_error_and_writes_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_a_source_without_flights_and_a_folder_that_cannot_be_written_are_one_error_each(
+    tmp_path: Path, flights_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["--out", str(tmp_path / "out"), "--source", str(tmp_path)]) == 2
     error = capsys.readouterr().err
     assert error.startswith(f"error: {tmp_path / 'flights.csv.zip'}: ")
     assert "hint: " in error
     assert not (tmp_path / "out").exists()
-
-
-def test_a_folder_that_cannot_be_written_is_one_error(
-    tmp_path: Path, flights_folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
     (tmp_path / "file").write_text("in the way")
     assert main(["--out", str(tmp_path / "file"), "--source", str(flights_folder)]) == 2
     assert "cannot write" in capsys.readouterr().err

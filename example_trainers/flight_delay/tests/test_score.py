@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from flight_delay.features import ARRIVAL_DELAY, DEPARTURE_DELAY
 from flight_delay.score import main
+from prepared_job import job_over
 
 import hostcore
 
@@ -19,10 +20,7 @@ JOB = Path(__file__).parents[1] / "job.json"
 def run_dir(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of the package's own job, on few flights: one epoch of four steps."""
     runs = tmp_path_factory.mktemp("runs")
-    job = json.loads(JOB.read_text()) | {"run_id": "short", "epochs": 1, "device": "cpu"}
-    job["dataset"]["batch_size"] = 50
-    for part, file in (("dataset", "train"), ("validation", "validation"), ("test", "test")):
-        job[part]["parquet_paths"] = [str(prepared / f"{file}.parquet")]
+    job = job_over(prepared, JOB, batch_size=50, run_id="short", epochs=1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HOSTCORE_RUNS_DIR", str(runs))
         result = hostcore.run(job)
@@ -30,36 +28,26 @@ def run_dir(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return runs / "short"
 
 
-def test_the_score_is_printed_next_to_that_of_the_baseline(
-    run_dir: Path, prepared: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([str(run_dir), "--data", str(prepared / "test.parquet"), "--json"]) == 0
-    score = json.loads(capsys.readouterr().out)
-    train, test = (gains(prepared / name) for name in ("train.parquet", "test.parquet"))
-    assert score["step"] == 4
-    assert score["flights"] == len(test) == 63
-    assert score["baseline_mae_minutes"] == pytest.approx(np.abs(test - train.mean()).mean())
-    assert score["improvement_percent"] == pytest.approx(
-        100 * (1 - score["mae_minutes"] / score["baseline_mae_minutes"])
-    )
-
-
-def test_the_score_is_the_error_that_the_run_found_in_its_own_test(
-    run_dir: Path, prepared: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([str(run_dir), "--data", str(prepared / "test.parquet"), "--json"]) == 0
-    score = json.loads(capsys.readouterr().out)
-    metrics = json.loads((run_dir / "result.json").read_text())["metrics"]
-    assert score["mae_minutes"] == pytest.approx(metrics["test/mae"])
-
-
 def gains(path: Path) -> np.ndarray:
     flights = pq.read_table(path)
     return flights[ARRIVAL_DELAY].to_numpy() - flights[DEPARTURE_DELAY].to_numpy()
 
 
-def test_the_score_in_words_has_both_numbers(run_dir: Path, prepared: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([str(run_dir), "--data", str(prepared / "test.parquet")]) == 0
+def test_the_score_is_that_of_the_runs_own_test_next_to_that_of_the_baseline(
+    run_dir: Path, prepared: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = [str(run_dir), "--data", str(prepared / "test.parquet")]
+    assert main([*arguments, "--json"]) == 0
+    score = json.loads(capsys.readouterr().out)
+    train, test = (gains(prepared / name) for name in ("train.parquet", "test.parquet"))
+    metrics = json.loads((run_dir / "result.json").read_text())["metrics"]
+    assert (score["step"], score["flights"]) == (4, len(test)) == (4, 63)
+    assert score["mae_minutes"] == pytest.approx(metrics["test/mae"])
+    assert score["baseline_mae_minutes"] == pytest.approx(np.abs(test - train.mean()).mean())
+    assert score["improvement_percent"] == pytest.approx(
+        100 * (1 - score["mae_minutes"] / score["baseline_mae_minutes"])
+    )
+    assert main(arguments) == 0
     words = capsys.readouterr().out
     assert "the model at step 4" in words
     assert "departure delay + mean gain" in words
