@@ -9,7 +9,6 @@ import attrs
 import numpy as np
 import pytest
 
-from hostcore.checkpoints import durable
 from hostcore.checkpoints.commit import Draft
 from hostcore.checkpoints.errors import CheckpointError
 from hostcore.checkpoints.find import committed, newest, verify
@@ -17,26 +16,38 @@ from hostcore.checkpoints.leftovers import remove_uncommitted
 from hostcore.checkpoints.prune import prune
 from hostcore.checkpoints.snapshot import write_state
 
-CALLS = (
-    "fsync_file", "fsync_folder", "make_folder", "make_hidden_folder", "write_file", "move", "remove_file",
-    "remove_folder",
-)  # fmt: skip
+
+def path_of(argument):
+    """The path behind an argument of a call; None if it has none."""
+    if isinstance(argument, int):
+        return Path(f"/proc/self/fd/{argument}").readlink() if argument > 2 else None
+    return argument if isinstance(argument, Path) else None
 
 
-def test_a_committed_checkpoint_lists_its_files_with_sizes_and_hashes(folder):
-    record = folder.commit(200, "abc", final=True, attempt=3)
+class Protocol:
+    """All calls that change something or wait for the disk, with paths below the folder: a fate for ``disk``."""
+
+    def __init__(self, folder):
+        self.calls = []
+        self._folder = folder.path
+
+    def __call__(self, count, name, *arguments):
+        if name != "open" or arguments[1] & os.O_CREAT:
+            paths = arguments[:1] if name in ("open", "mkdir", "write") else arguments
+            found = [os.path.relpath(path, self._folder) for one in paths if (path := path_of(one))]
+            self.calls.append(" ".join([name, *found]))
+
+
+def test_a_committed_checkpoint_lists_its_files_with_sizes_and_hashes(folder, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)  # relative directories work as well
+    assert committed(Path("checkpoints")) == []
+    record = type(folder)(Path("checkpoints")).commit(200, "abc", final=True, attempt=3)
     assert [(file.path, file.size) for file in record.files] == [("host.json", 3), ("trainer/weights/w.bin", 3000)]
     assert record.files[0].sha256 == hashlib.sha256(b"abc").hexdigest()
     assert (record.step, record.final, record.attempt) == (200, True, 3)
     assert folder.names() == ["step-000200", "step-000200.json"]
     assert committed(folder.path) == [record]
     verify(folder.path, record)
-
-
-def test_relative_directories_work(folder, monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    record = type(folder)(Path("checkpoints")).commit(1)
-    assert committed(folder.path) == [record]
 
 
 def test_a_checkpoint_may_be_empty_and_may_hold_empty_folders(folder):
@@ -84,6 +95,8 @@ def test_a_draft_is_begun_in_one_thread_and_committed_in_another(folder):
     assert (record.step, record.epoch, record.final, record.attempt) == (200, 3, True, 1)
     assert newest(folder.path).found.record == record
     assert not newest(folder.path).skipped
+    draft.discard()  # too late
+    assert newest(folder.path).found.record == record
 
 
 def test_a_draft_that_is_discarded_leaves_the_older_version(folder):
@@ -95,33 +108,6 @@ def test_a_draft_that_is_discarded_leaves_the_older_version(folder):
     assert folder.tree() == before
     draft.discard()
     assert folder.tree() == before
-
-
-def test_to_discard_a_draft_that_is_committed_changes_nothing(folder):
-    draft = Draft.begin(folder.path, step=200, attempt=1)
-    record = draft.commit(epoch=0, final=False)
-    draft.discard()
-    assert newest(folder.path).found.record == record
-
-
-def test_to_begin_a_draft_does_not_wait_for_the_disk(folder, disk):
-    folder.commit(100)
-    synced = []
-    with disk(lambda count, name, *arguments: synced.append(arguments) if name == "fsync" else None):
-        Draft.begin(folder.path, step=200, attempt=1)
-    assert synced == []
-
-
-def test_sealed_files_are_neither_synced_nor_hashed_again(folder, monkeypatch):
-    draft = Draft.begin(folder.path, step=200, attempt=1)
-    sealed = write_state(draft.folder, "state", {"a": np.arange(3)})
-    (draft.folder / "own.bin").write_bytes(b"own")
-    synced = []
-    monkeypatch.setattr(durable, "fsync_file", lambda path: synced.append(path.name))
-    made_up = [attrs.evolve(file, sha256="0" * 64) for file in sealed]
-    record = draft.commit(epoch=0, final=False, sealed=made_up)
-    assert synced == ["own.bin"]
-    assert [file.sha256 for file in record.files[1:]] == ["0" * 64] * 2
 
 
 SPOILS = {
@@ -181,119 +167,14 @@ def test_whoever_replays_the_calls_has_the_same_files(folder, disk, tmp_path):
     assert len(replayed.tree()) == 3 * (1 + 1 + 2)
 
 
-class RecordedCalls:
-    """The calls of ``durable``, as the outermost ones see them."""
-
-    def __init__(self, monkeypatch, directory):
-        self.calls = []
-        self._inside = 0
-        self._directory = directory
-        for name in CALLS:
-            monkeypatch.setattr(durable, name, self._recording(name, getattr(durable, name)))
-
-    def _recording(self, name, call):
-        def recorded(*arguments):
-            if not self._inside:
-                paths = [os.path.relpath(a, self._directory) for a in arguments if isinstance(a, Path)]
-                self.calls.append((name, *paths))
-            self._inside += 1
-            try:
-                return call(*arguments)
-            finally:
-                self._inside -= 1
-
-        return recorded
-
-
-def test_the_protocol_is_the_documented_one(folder, monkeypatch):
-    folder.commit(200, "old")
-    recorded = RecordedCalls(monkeypatch, folder.path)
-
-    def fill(path):
-        recorded.calls.append("fill")
-        (path / "sub").mkdir()
-        (path / "sub" / "a").touch()
-
-    folder.commit(200, attempt=2, fill=fill, may_commit=lambda: recorded.calls.append("may commit"))
-    temporary, record = ".step-000200.attempt-2.tmp", ".step-000200.json.attempt-2.tmp"
-    begin = recorded.calls.index(("make_hidden_folder", temporary))
-    assert recorded.calls[begin:] == [
-        ("make_hidden_folder", temporary),
-        "fill",
-        ("fsync_file", f"{temporary}/sub/a"),
-        ("fsync_folder", f"{temporary}/sub"),
-        ("fsync_folder", temporary),
-        ("fsync_folder", "."),
-        ("fsync_folder", ".."),
-        ("write_file", record),
-        ("fsync_folder", "."),
-        "may commit",
-        ("move", "step-000200.json", ".step-000200.json.attempt-2.old"),
-        ("move", "step-000200", ".step-000200.attempt-2.old"),
-        ("move", temporary, "step-000200"),
-        ("move", record, "step-000200.json"),
-        ("remove_file", ".step-000200.json.attempt-2.old"),
-        ("remove_folder", ".step-000200.attempt-2.old"),
-    ]
-
-
-def test_a_move_is_followed_by_the_fsync_of_its_folder(tmp_path, monkeypatch):
-    synced = []
-    monkeypatch.setattr(os, "fsync", lambda fd: synced.append(str(Path(f"/proc/self/fd/{fd}").readlink())))
-    (tmp_path / "a").touch()
-    durable.move(tmp_path / "a", tmp_path / "b")
-    durable.write_file(tmp_path / "c", [b"content"])
-    durable.make_folder(tmp_path / "x" / "y")
-    durable.remove_file(tmp_path / "b")
-    durable.remove_folder(tmp_path / "x")
-    here = str(tmp_path)
-    assert synced == [here, f"{here}/c", here, here, here]
-
-
-def raising(error):
-    def fill(path):
-        (path / "half").write_text("x")
-        raise error
-
-    return fill
-
-
-@pytest.mark.parametrize("error", [ValueError("plugin"), OSError(28, "No space left"), KeyboardInterrupt()], ids=repr)
-def test_what_fill_raises_goes_through_and_leaves_nothing_behind(folder, error):
-    folder.commit(200, "old")
-    before = folder.tree()
-    with pytest.raises(type(error)) as caught:
-        folder.commit(200, fill=raising(error), attempt=2)
-    assert caught.value is error
-    assert folder.tree() == before
-
-
-def test_a_refusal_leaves_everything_as_it_was(folder):
-    class HigherAttempt(Exception):
-        pass
-
-    def refuse():
-        assert folder.content(200) == "old"
-        raise HigherAttempt
-
-    folder.commit(200, "old")
-    before = folder.tree()
-    with pytest.raises(HigherAttempt):
-        folder.commit(200, "new", attempt=2, may_commit=refuse)
-    assert folder.tree() == before
-
-
-def test_the_next_commit_of_the_same_attempt_clears_what_an_earlier_one_left(folder):
-    hidden = folder.path / ".step-000200.attempt-1.tmp"
+def test_only_leftovers_of_earlier_attempts_are_removed_or_of_the_same_one_by_its_next_commit(folder):
+    assert remove_uncommitted(folder.path, 2) == []  # the folder is missing
+    hidden = folder.path / ".step-000100.attempt-1.tmp"
     hidden.mkdir(parents=True)
     (hidden / "half").touch()
-    folder.commit(200)
-    assert folder.names() == ["step-000200", "step-000200.json"]
-    assert not (folder.path / "step-000200" / "half").exists()
-
-
-def test_only_leftovers_of_earlier_attempts_are_removed(folder):
     folder.commit(100)
+    assert folder.names() == ["step-000100", "step-000100.json"]
+    assert not (folder.path / "step-000100" / "half").exists()
     for name in (".step-000200.attempt-1.tmp", ".step-000200.attempt-2.tmp", ".step-000300.attempt-3.tmp", ".mine"):
         (folder.path / name).mkdir()
     (folder.path / ".step-000200.json.attempt-1.tmp").touch()
@@ -309,37 +190,85 @@ def test_only_leftovers_of_earlier_attempts_are_removed(folder):
     ]
 
 
-def test_leftovers_of_a_folder_that_is_missing_are_none(folder):
-    assert remove_uncommitted(folder.path, 2) == []
-
-
-def link(path):
-    (path / "model.bin").symlink_to("/etc/hostname")
-
-
-def link_to_folder(path):
-    (path / "sub").symlink_to("/etc")
-
-
-def fifo(path):
-    os.mkfifo(path / "pipe")
-
-
-def odd_name(path):
-    (path / os.fsdecode(b"\xff")).touch()
-
-
-@pytest.mark.parametrize("fill", [link, link_to_folder, fifo, odd_name])
-def test_what_is_not_a_regular_file_with_a_unicode_name_is_refused(folder, fill):
-    with pytest.raises(CheckpointError, match="regular files with UTF-8 names only") as caught:
-        folder.commit(200, fill=fill)
-    assert caught.value.code == "checkpoint.content"
-    assert folder.names() == []
-
-
 def test_a_directory_that_cannot_be_created_is_one_clear_error(tmp_path, folder):
     folder.path.write_text("a file")
     with pytest.raises(CheckpointError, match="step 200 could not be written") as caught:
         folder.commit(200)
     assert caught.value.file == str(folder.path)
     assert "Earlier checkpoints are intact" in caught.value.hint
+
+
+def test_the_protocol_is_the_documented_one(folder, disk):
+    folder.commit(200, "old")
+    protocol = Protocol(folder)
+
+    def fill(path):
+        protocol.calls.append("fill")
+        (path / "sub").mkdir()
+        (path / "sub" / "a").touch()
+
+    with disk(protocol):
+        folder.commit(200, attempt=2, fill=fill, may_commit=lambda: protocol.calls.append("may commit"))
+    new, record = ".step-000200.attempt-2.tmp", ".step-000200.json.attempt-2.tmp"
+    old, old_record = ".step-000200.attempt-2.old", ".step-000200.json.attempt-2.old"
+    assert protocol.calls == [
+        *(f"mkdir {new}", "fill", f"fsync {new}/sub/a", f"fsync {new}/sub", f"fsync {new}", "fsync .", "fsync .."),
+        *(f"open {record}", f"write {record}", f"fsync {record}", "fsync .", "may commit"),
+        *(f"rename step-000200.json {old_record}", "fsync .", f"rename step-000200 {old}", "fsync ."),
+        *(f"rename {new} step-000200", "fsync .", f"rename {record} step-000200.json", "fsync ."),
+        *(f"unlink {old_record}", "fsync .", f"unlink {old}/host.json", f"unlink {old}/trainer/weights/w.bin"),
+        *(f"rmdir {old}/trainer/weights", f"rmdir {old}/trainer", f"rmdir {old}", "fsync ."),
+    ]
+
+
+def test_to_begin_a_draft_does_not_wait_for_the_disk_and_sealed_files_are_neither_synced_nor_hashed_again(folder, disk):
+    folder.commit(100)
+    protocol = Protocol(folder)
+    with disk(protocol):
+        draft = Draft.begin(folder.path, step=200, attempt=1)
+    assert not [call for call in protocol.calls if call.startswith("fsync")]
+    sealed = write_state(draft.folder, "state", {"a": np.arange(3)})
+    (draft.folder / "own.bin").write_bytes(b"own")
+    made_up = [attrs.evolve(file, sha256="0" * 64) for file in sealed]
+    with disk(protocol):
+        record = draft.commit(epoch=0, final=False, sealed=made_up)
+    assert [call for call in protocol.calls if call.startswith("fsync") and ".tmp/" in call] == [
+        f"fsync {os.path.relpath(draft.folder, folder.path)}/own.bin"
+    ]
+    assert [file.sha256 for file in record.files[1:]] == ["0" * 64] * 2
+
+
+@pytest.mark.parametrize("error", [ValueError("plugin"), OSError(28, "No space left"), KeyboardInterrupt()], ids=repr)
+@pytest.mark.parametrize("refuses", [False, True], ids=["fill", "may_commit"])
+def test_what_fill_and_a_refusal_raise_goes_through_and_leaves_everything_as_it_was(folder, error, refuses):
+    def fill(path):
+        (path / "half").write_text("x")
+        if not refuses:
+            raise error
+
+    def may_commit():
+        assert folder.content(200) == "old"
+        raise error
+
+    folder.commit(200, "old")
+    before = folder.tree()
+    with pytest.raises(type(error)) as caught:
+        folder.commit(200, fill=fill, attempt=2, may_commit=may_commit)
+    assert caught.value is error
+    assert folder.tree() == before
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        pytest.param(lambda path: (path / "model.bin").symlink_to("/etc/hostname"), id="a link"),
+        pytest.param(lambda path: (path / "sub").symlink_to("/etc"), id="a link to a folder"),
+        pytest.param(lambda path: os.mkfifo(path / "pipe"), id="a pipe"),
+        pytest.param(lambda path: (path / os.fsdecode(b"\xff")).touch(), id="an odd name"),
+    ],
+)
+def test_what_is_not_a_regular_file_with_a_unicode_name_is_refused(folder, make):
+    with pytest.raises(CheckpointError, match="regular files with UTF-8 names only") as caught:
+        folder.commit(200, fill=make)
+    assert caught.value.code == "checkpoint.content"
+    assert folder.names() == []

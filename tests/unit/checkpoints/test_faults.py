@@ -3,11 +3,13 @@
 import errno
 import itertools
 import os
+import random
 import resource
 import signal
 
 import numpy as np
 import pytest
+from thoroughness import IS_LONG
 
 from hostcore.checkpoints.errors import CheckpointError
 from hostcore.checkpoints.find import committed, newest, verify
@@ -50,8 +52,7 @@ def check_after_the_next_start(folder, before):
 
 
 @AGAIN
-@pytest.mark.parametrize("how", ["fails", "fails after"])
-@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO], ids=errno.errorcode.get)
+@pytest.mark.parametrize(("how", "code"), [("fails", errno.ENOSPC), ("fails after", errno.EIO)])
 def test_a_call_that_fails_is_one_clear_error_and_changes_nothing(folder, disk, again, how, code):
     errors = 0
     for number, fresh in folder.starting_points(again=again):
@@ -70,31 +71,29 @@ def test_a_call_that_fails_is_one_clear_error_and_changes_nothing(folder, disk, 
     assert errors >= 25
 
 
-@AGAIN
-def test_a_disk_that_stays_full_is_one_clear_error_and_changes_nothing(folder, disk, again):
-    def full(count, name, *arguments):
-        return name in ("mkdir", "write") or (name == "open" and arguments[1] & os.O_CREAT)
-
-    for number, fresh in folder.starting_points(again=again):
-        before = fresh.tree()
-        fate = lambda *call, n=number: "fails" if call[0] >= n and full(*call) else None  # noqa: E731
-        _, error = save(fresh, disk(fate, errno.ENOSPC))
-        if error is None:
-            break
-        assert fresh.tree() == before, f"full from call {number} on, which left something"
-    assert number > 10
-    assert fresh.content(200) == "new"
+def full(_, name, *arguments):
+    """A call that a full disk refuses."""
+    return name in ("mkdir", "write") or (name == "open" and arguments[1] & os.O_CREAT)
 
 
 @AGAIN
-def test_a_disk_that_fails_for_good_costs_no_checkpoint(folder, disk, again):
+@pytest.mark.parametrize(
+    ("refuses", "code"), [(full, errno.ENOSPC), (lambda *_: True, errno.EIO)], ids=["full", "dead"]
+)
+def test_a_disk_that_fails_for_good_costs_no_checkpoint_and_one_that_is_full_nothing(
+    folder, disk, again, refuses, code
+):
     for number, fresh in folder.starting_points(again=again):
         before = fresh.tree()
-        calls, _ = save(fresh, disk(lambda count, *call, n=number: "fails" if count >= n else None))
+        fate = lambda *call, n=number: "fails" if call[0] >= n and refuses(*call) else None  # noqa: E731
+        calls, error = save(fresh, disk(fate, code))
+        if refuses is full and error is not None:
+            assert fresh.tree() == before, f"full from call {number} on, which left something"
         check_after_the_next_start(fresh, before)
-        if calls < number:
+        if error is None and (refuses is full or calls < number):
             break
-    assert number > 25
+    assert number > (10 if refuses is full else 25)
+    assert fresh.content(200) == "new"
 
 
 def fails_at(first, second, for_good):
@@ -106,16 +105,16 @@ def fails_at(first, second, for_good):
     return fate
 
 
-@pytest.mark.parametrize("for_good", [False, True], ids=["once more", "for good"])
-def test_a_disk_that_fails_while_an_error_is_undone_costs_no_checkpoint(folder, disk, for_good):
-    starts = folder.starting_points(again=True)
+def test_a_disk_that_fails_while_an_error_is_undone_costs_no_checkpoint(folder, disk, seed):
+    """Once more, or for good."""
+    starts, chance = folder.starting_points(again=True), random.Random(seed)
     for first in itertools.count(1):
         for second in range(first + 1, first + 9):  # as long as it takes to undo what was done
-            _, fresh = next(starts)
-            before = fresh.tree()
-            fate = fails_at(first, second, for_good)
-            calls, _ = save(fresh, disk(fate))
-            check_after_the_next_start(fresh, before)
+            for for_good in (False, True) if IS_LONG else (chance.random() < 0.5,):
+                _, fresh = next(starts)
+                before = fresh.tree()
+                calls, _ = save(fresh, disk(fails_at(first, second, for_good)))
+                check_after_the_next_start(fresh, before)
             if calls < second:
                 break
         if calls < first:

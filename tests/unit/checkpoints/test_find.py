@@ -44,21 +44,19 @@ def test_a_damaged_file_is_found(folder, damage):
     assert caught.value.file == str(folder.path / "step-000200" / "trainer" / "weights" / "w.bin")
 
 
-def test_a_missing_folder_is_found(folder):
-    record = folder.commit(200)
-    (folder.path / "step-000200").rename(folder.path / "moved")
-    with pytest.raises(CheckpointError, match="its folder is missing"):
-        verify(folder.path, record)
-    assert committed(folder.path) == []
-
-
-def test_notes_beside_the_files_do_not_spoil_a_checkpoint(folder):
+def test_listing_reads_no_checkpoint_and_notes_beside_the_files_spoil_none(folder):
     record = folder.commit(200)
     (folder.path / "step-000200" / "NOTES.txt").write_text("the good one")
     verify(folder.path, record)
+    (folder.path / "step-000200" / "host.json").write_text("damaged, and not looked at")
+    assert committed(folder.path) == [record]
 
 
 def test_the_newest_checkpoint_is_found_by_number_and_not_by_name(folder):
+    assert newest(folder.path).found is None
+    folder.path.mkdir()
+    (folder.path / "README").touch()
+    assert (newest(folder.path).found, newest(folder.path).skipped, committed(folder.path)) == (None, (), [])
     for step in (999_999, 1_000_000, 200):
         folder.commit(step)
     assert newest(folder.path).found.record.step == 1_000_000
@@ -82,21 +80,6 @@ def test_what_does_not_verify_is_passed_over_newest_first_with_the_reason(folder
     assert "no commit record step-000400.json" in reasons[2]
     assert "of step 200, but it is named as step 300" in reasons[3]
     assert all(isinstance(skipped, Skipped) for skipped in search.skipped)
-
-
-def test_without_checkpoints_nothing_is_found(folder):
-    assert newest(folder.path).found is None
-    assert committed(folder.path) == []
-    folder.path.mkdir()
-    (folder.path / "README").touch()
-    assert newest(folder.path).found is None
-    assert newest(folder.path).skipped == ()
-
-
-def test_listing_does_not_read_the_checkpoints(folder):
-    record = folder.commit(200)
-    (folder.path / "step-000200" / "host.json").write_text("damaged, and not looked at")
-    assert committed(folder.path) == [record]
 
 
 @pytest.mark.parametrize("name", ["step-000200", "step-000200.json", "step-000200/"])
@@ -126,32 +109,23 @@ def test_what_is_not_a_checkpoint_is_refused_with_what_to_name(folder, name, mes
         load_record(folder.path / name)
     assert caught.value.code == "checkpoint.not_found"
     assert "step-000200.json" in caught.value.hint
-
-
-def test_a_run_directory_is_refused_with_its_newest_checkpoint(folder):
-    folder.commit(200)
     folder.commit(300)
     with pytest.raises(CheckpointError) as caught:
         load_record(folder.path.parent)
     assert str(folder.path / "step-000300.json") in caught.value.hint
 
 
-def test_a_folder_that_was_never_committed_is_refused(folder):
-    (folder.path / "step-000200").mkdir(parents=True)
+def test_a_checkpoint_without_its_record_or_its_folder_is_refused(folder):
+    record = folder.commit(200)
+    (folder.path / "step-000100").mkdir()
     with pytest.raises(CheckpointError, match="no commit record") as caught:
-        load_record(folder.path / "step-000200")
+        load_record(folder.path / "step-000100")
     assert caught.value.code == "checkpoint.uncommitted"
-
-
-def test_a_record_without_its_folder_is_refused(folder):
-    folder.commit(200)
     (folder.path / "step-000200").rename(folder.path / "moved")
-    with pytest.raises(CheckpointError, match="its folder is missing"):
-        load_record(folder.path / "step-000200.json")
-
-
-def test_a_record_that_is_a_folder_is_refused(folder):
-    folder.commit(200)
+    for look in (lambda: load_record(folder.path / "step-000200.json"), lambda: verify(folder.path, record)):
+        with pytest.raises(CheckpointError, match="its folder is missing"):
+            look()
+    assert committed(folder.path) == []
     to_folder(folder.path / "step-000200.json")
     with pytest.raises(CheckpointError, match="cannot be read: Is a directory"):
         load_record(folder.path / "step-000200.json")

@@ -14,55 +14,28 @@ def steps(folder):
     return [record.step for record in committed(folder.path)]
 
 
-def damage(folder, step):
-    (folder.path / f"step-{step:06d}" / "host.json").write_text("damaged")
-
-
-def test_the_newest_are_kept_and_the_rest_removed_oldest_first(folder):
-    for step in (100, 200, 300, 400, 500):
+@pytest.mark.parametrize(
+    ("number", "damaged", "keep", "protect", "removed"),
+    [
+        pytest.param(5, (), 2, (), [100, 200, 300], id="the newest stay, and the rest goes, oldest first"),
+        pytest.param(4, (), 1, {200, 999}, [100, 300], id="protected ones stay besides the newest"),
+        pytest.param(2, (), 2, (), [], id="few stay"),
+        pytest.param(2, (), 100, (), [], id="very few stay"),
+        pytest.param(2, (), 0, (), [100], id="the newest that verifies always stays"),
+        pytest.param(1, (), 0, (), [], id="it stays alone"),
+        pytest.param(3, (200, 300), 1, (), [], id="nothing goes while nothing newer verifies"),
+        pytest.param(3, (300,), 1, (), [100], id="only what is older than one that verifies goes"),
+        pytest.param(0, (), 1, (), [], id="nothing is there"),
+    ],
+)
+def test_old_checkpoints_go(folder, number, damaged, keep, protect, removed):
+    written = [100 * one for one in range(1, number + 1)]
+    for step in written:
         folder.commit(step)
-    assert prune(folder.path, keep=2, protect=()) == [100, 200, 300]
-    assert folder.names() == ["step-000400", "step-000400.json", "step-000500", "step-000500.json"]
-
-
-def test_protected_steps_are_kept_besides_the_newest(folder):
-    for step in (100, 200, 300, 400):
-        folder.commit(step)
-    assert prune(folder.path, keep=1, protect={200, 999}) == [100, 300]
-    assert steps(folder) == [200, 400]
-
-
-@pytest.mark.parametrize("keep", [2, 3, 100])
-def test_few_checkpoints_are_all_kept(folder, keep):
-    for step in (100, 200):
-        folder.commit(step)
-    assert prune(folder.path, keep=keep, protect=()) == []
-    assert steps(folder) == [100, 200]
-
-
-def test_the_newest_that_verifies_is_never_removed(folder):
-    for step in (100, 200):
-        folder.commit(step)
-    assert prune(folder.path, keep=0, protect=()) == [100]
-    assert prune(folder.path, keep=0, protect=()) == []
-    assert steps(folder) == [200]
-
-
-def test_nothing_newer_that_verifies_means_nothing_is_removed(folder):
-    for step in (100, 200, 300):
-        folder.commit(step)
-    damage(folder, 200)
-    damage(folder, 300)
-    assert prune(folder.path, keep=1, protect=()) == []
-    assert newest(folder.path).found.record.step == 100
-
-
-def test_only_what_is_older_than_one_that_verifies_is_removed(folder):
-    for step in (100, 200, 300):
-        folder.commit(step)
-    damage(folder, 300)
-    assert prune(folder.path, keep=1, protect=()) == [100]
-    assert steps(folder) == [200, 300]
+    for step in damaged:
+        (folder.path / f"step-{step:06d}" / "host.json").write_text("damaged")
+    assert prune(folder.path, keep=keep, protect=protect) == removed
+    assert steps(folder) == [step for step in written if step not in removed]
 
 
 def test_what_is_not_ours_stays(folder):
@@ -80,10 +53,6 @@ def test_what_is_not_ours_stays(folder):
         "step-000300",
         "step-000300.json",
     ]
-
-
-def test_nothing_is_pruned_where_nothing_is(folder):
-    assert prune(folder.path, keep=1, protect=()) == []
 
 
 def test_a_negative_number_to_keep_is_refused(folder):
@@ -115,10 +84,10 @@ def test_what_is_held_costs_no_other_checkpoint_its_removal_and_no_later_attempt
 def test_a_file_system_that_refuses_is_an_error_of_the_next_attempt(folder, disk):
     for step in (100, 200):
         folder.commit(step)
-    with disk(lambda _, name, *rest: "fails" if name == "unlink" else None, errno.EROFS), pytest.raises(OSError):
-        prune(folder.path, keep=1, protect=())
-    with (
-        disk(lambda _, name, *rest: "fails" if name == "unlink" else None, errno.EROFS),
-        pytest.raises(OSError, match=os.strerror(errno.EROFS)),
+    for act in (
+        lambda: prune(folder.path, keep=1, protect=()),
+        lambda: remove_uncommitted(folder.path, 2, unremoved=[]),
     ):
-        remove_uncommitted(folder.path, 2, unremoved=[])
+        refusing = disk(lambda _, name, *rest: "fails" if name == "unlink" else None, errno.EROFS)
+        with refusing, pytest.raises(OSError, match=os.strerror(errno.EROFS)):
+            act()

@@ -8,10 +8,8 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
 
-from hostcore.checkpoints.commit import commit
 from hostcore.checkpoints.encoding import encode_state
 from hostcore.checkpoints.errors import CheckpointError, UnstorableState
-from hostcore.checkpoints.find import committed, verify
 from hostcore.checkpoints.snapshot import StateBuffer
 from hostcore.checkpoints.state import read_state
 from hostcore_hookspecs import TensorFile
@@ -62,45 +60,13 @@ def test_nothing_is_stored_twice_and_everything_else_stays_where_it_was(stored, 
 
 def test_tied_weights_are_under_their_first_name_in_the_file_and_under_both_in_the_state(stored, tmp_path):
     embedding = torch.randn(4, 2)
-    found = stored({"model": TensorFile("model.safetensors", {"embedding": embedding, "head": embedding})})
+    weights = TensorFile("model.safetensors", {"embedding": embedding, "head": embedding})
+    assert {**weights}.keys() == {"embedding", "head"}, "callbacks read it as the mapping that it is"
+    found = stored({"before": embedding, "model": weights})
+    assert torch.equal(found["before"], embedding)
     assert set(load_file(tmp_path / "trainer/model.safetensors")) == {"embedding"}
     assert found["model"]["head"].data_ptr() == found["model"]["embedding"].data_ptr()
     assert torch.equal(found["model"]["head"], embedding)
-
-
-def test_a_file_has_what_it_names_also_if_the_state_had_it_before(stored, tmp_path):
-    weight = torch.randn(4)
-    found = stored({"before": weight, "model": TensorFile("model.safetensors", {"w": weight})})
-    assert torch.equal(load_file(tmp_path / "trainer/model.safetensors")["w"], weight)
-    assert torch.equal(found["before"], weight)
-
-
-def test_a_snapshot_does_not_see_what_training_does_afterwards(tmp_path):
-    weight = torch.nn.Parameter(torch.arange(6.0).reshape(2, 3))
-    snapshot = StateBuffer().copy(encode_state({"model": TensorFile("m.safetensors", {"w": weight.T}), "w": weight}))
-    with torch.no_grad():
-        weight.zero_()
-    snapshot.write(tmp_path, "state")
-    assert load_file(tmp_path / "trainer/m.safetensors")["w"].tolist() == [[0, 3], [1, 4], [2, 5]]
-    assert read_state(tmp_path, "state")["w"].tolist() == [[0, 1, 2], [3, 4, 5]]
-
-
-def test_the_commit_record_lists_the_file_with_its_hash(tmp_path):
-    buffer = StateBuffer()
-
-    def fill(folder):
-        (folder / "trainer").mkdir()
-        (folder / "trainer/config.json").write_text("{}")
-        weights = TensorFile("model.safetensors", {"w": torch.ones(3)})
-        buffer.copy(encode_state({"model": weights})).write(folder, "state")
-
-    commit(tmp_path / "checkpoints", step=1, epoch=0, final=False, attempt=1, fill=fill)
-    (record,) = committed(tmp_path / "checkpoints")
-    assert [file.path for file in record.files] == ["state.json", "trainer/config.json", "trainer/model.safetensors"]
-    path = tmp_path / "checkpoints/step-000001/trainer/model.safetensors"
-    path.write_bytes(path.read_bytes()[:-1] + b"\x01")
-    with pytest.raises(CheckpointError, match=r"model\.safetensors"):
-        verify(tmp_path / "checkpoints", record)
 
 
 def test_a_file_of_save_checkpoint_is_not_replaced(stored, tmp_path):
@@ -131,12 +97,6 @@ def test_what_is_no_tensor_and_a_second_file_of_a_name_are_refused_with_their_pl
     twice = TensorFile("model.safetensors", {"w": torch.ones(1)})
     with pytest.raises(UnstorableState, match=r"at /b is a second file that is called trainer/model\.safetensors"):
         encode_state({"a": twice, "b": twice})
-
-
-def test_callbacks_read_it_as_the_mapping_that_it_is():
-    weights = TensorFile("m.safetensors", {"w": torch.ones(1), "b": torch.zeros(1)})
-    assert (list(weights), len(weights), weights["b"].tolist()) == (["w", "b"], 2, [0.0])
-    assert {**weights}.keys() == {"w", "b"}
 
 
 def test_what_does_not_fit_on_the_disk_is_refused_before_anything_is_written(tmp_path, monkeypatch):
