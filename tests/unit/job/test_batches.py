@@ -42,17 +42,11 @@ def test_micro_batches_are_given_or_derived(keys: dict[str, Any], ranks: int, mi
     assert (spec.ranks, spec.micro_batches, spec.rows_per_step) == (ranks, micro_batches, rows)
 
 
-def test_a_global_batch_that_does_not_divide_is_refused_with_those_that_do() -> None:
+def test_a_global_batch_that_does_not_fit_is_refused_with_those_that_do() -> None:
     pointer, told = refused(global_batch_size=20, devices=["cpu", "cpu"])
     assert pointer == "/global_batch_size"
     assert told == "batches of 8 on 2 ranks cannot make up a global batch of 20 rows (16 or 32 would do)"
-
-
-def test_one_smaller_than_a_batch_is_refused() -> None:
     assert refused(global_batch_size=4)[1].endswith("(8 would do)")
-
-
-def test_one_that_contradicts_accumulate_is_refused() -> None:
     _, told = refused(global_batch_size=32, accumulate=2)
     assert told.startswith('"global_batch_size" is 32, but batches of 8 on 1 rank, 2 a step, are 16 rows')
 

@@ -9,19 +9,13 @@ from hostcore.job.load import load_job
 from hostcore_hookspecs import HostcoreError
 
 
-def test_an_error_is_described_with_its_place_and_what_to_do() -> None:
+def test_an_error_is_described_with_what_is_known_of_its_place_and_what_to_do() -> None:
     error = HostcoreError("no", pointer="/seed", file="job.json", hint="do", plugin="x (d 1.0)")
     assert described(error) == "no\n  plugin: x (d 1.0)\n      at: /seed\n    file: job.json\n    hint: do"
-
-
-def test_only_what_is_known_is_described() -> None:
+    assert described(HostcoreError("no", file="--set seed")) == "no\n    from: --set seed"
     assert described(HostcoreError("no")) == "no"
     assert described(HostcoreError("no", pointer="", hint="do")) == "no\n    hint: do"
     assert described(HostcoreError("x (d 1.0) is bad", plugin="x (d 1.0)")) == "x (d 1.0) is bad"
-
-
-def test_an_option_is_where_an_error_came_from_and_no_file() -> None:
-    assert described(HostcoreError("no", file="--set seed")) == "no\n    from: --set seed"
 
 
 def test_several_errors_are_shown_as_described_and_their_message_stays_plain() -> None:

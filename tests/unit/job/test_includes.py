@@ -45,18 +45,17 @@ class TestTheRule:
         changes = {"lr": 0.5, "layers": [3], "optimizer": {"eps": None, "beta": 2}}
         path = write("job.json", {"include": "base.json", "hyperparams": changes, "labels": {"kind": None}})
         spec = load_job(path)
+        assert load_job(write("alone.json", {**BASE, "hyperparams": {"a": None}})).hyperparams == {"a": None}
         assert spec.hyperparams == {"lr": 0.5, "layers": [3], "optimizer": {"name": "adam", "beta": 2}}
         assert (spec.trainer, spec.max_steps, spec.labels) == ("flight_delay", 9, {"team": "maps"})
 
     def test_lets_the_later_of_two_win_and_the_including_file_over_both(self) -> None:
-        write("more.json", {"max_steps": 10, "seed": 1, "labels": {"kind": "more"}})
-        path = write("job.json", {"include": ["base.json", "more.json"], "seed": 2})
-        spec = load_job(path)
-        assert (spec.max_steps, spec.seed, spec.labels) == (10, 2, {"team": "maps", "kind": "more"})
-
-    def test_holds_through_files_that_include_others(self) -> None:
-        write("middle.json", {"include": "base.json", "max_steps": 10, "seed": 1})
-        assert load_job(write("job.json", {"include": "middle.json", "seed": 2})).max_steps == 10
+        write("more.json", {"max_steps": 10, "seed": 1, "labels": {"kind": "more"}, "devices": ["cpu"]})
+        path = write("job.json", {"include": ["base.json", "more.json"], "seed": 2, "device": "cuda"})
+        for job in (path, write("outer.json", {"include": "job.json"})):  # through files that include others as well
+            spec = load_job(job)
+            assert (spec.max_steps, spec.seed, spec.labels) == (10, 2, {"team": "maps", "kind": "more"})
+            assert (spec.device, spec.devices) == ("cuda", None), "one of two keys that stand for one another"
 
     def test_is_the_same_for_every_way_to_write_a_job(self) -> None:
         write("data.yaml", "dataset: {parquet_paths: [a.parquet], batch_size: 4}\n")
@@ -92,14 +91,6 @@ class TestTheRule:
         assert spec.labels == {"team": "maps", "b": "2"}
         assert errors_of("job.json", profile="other")[0].code == "job.profile"
 
-    def test_takes_one_of_two_keys_that_stand_for_one_another(self) -> None:
-        write("devices.json", {"devices": ["cpu"]})
-        spec = load_job(write("job.json", {"include": ["base.json", "devices.json"], "device": "cuda"}))
-        assert (spec.device, spec.devices) == ("cuda", None)
-
-    def test_changes_nothing_in_a_file_that_includes_nothing(self) -> None:
-        assert load_job(write("job.json", {**BASE, "hyperparams": {"a": None}})).hyperparams == {"a": None}
-
 
 class TestPaths:
     def test_of_an_included_file_start_at_its_own_folder(self, folder: Path) -> None:
@@ -118,8 +109,7 @@ class TestPaths:
         write("conf/deep/more.json", {"include": "../../base.json"})
         assert load_job(write("conf/job.json", {"include": "deep/more.json"})).trainer == "flight_delay"
 
-    def test_to_files_start_at_the_working_directory_for_a_job_that_is_piped_in(self) -> None:
-        reading, writing = os.pipe()
+        reading, writing = os.pipe()  # for a job that is piped in, at the working directory
         os.write(writing, b'{"include": "base.json", "seed": 3}')
         os.close(writing)
         spec = load_job(Path(f"/dev/fd/{reading}"))
@@ -139,14 +129,13 @@ class TestAnError:
             "/seed": "job.json",
         }
 
-    def test_names_the_innermost_file(self) -> None:
+    def test_names_the_innermost_file_and_above_the_files_the_profile_or_the_option(self) -> None:
         write("conf/inner.json", {"hyperparams": [], "seed": "x"})
         write("conf/middle.json", {"include": "inner.json", "seed": "y"})
         write("job.json", {"include": ["base.json", "conf/middle.json"]})
         found = {error.pointer: error.file for error in errors_of("job.json")}
         assert found == {"/hyperparams": "conf/inner.json", "/seed": "conf/middle.json"}
 
-    def test_names_the_profile_or_the_option_above_the_files(self) -> None:
         write("job.json", {"include": "base.json", "profiles": {"p": {"hyperparams": []}}})
         found = {error.pointer: error.file for error in errors_of("job.json", profile="p", overrides=["labels.kind=3"])}
         assert found == {"/hyperparams": "--profile p", "/labels/kind": "--set labels.kind"}
@@ -211,12 +200,11 @@ class TestWhatIsNoInclude:
             (BASE, {"overrides": ["include=base.json"]}),
         ],
     )
-    def test_is_one_that_no_file_says(self, job: Any, how: Any) -> None:
+    def test_is_one_that_no_file_says_or_a_job_that_is_no_file(self, job: Any, how: Any) -> None:
         write("job.json", job)
         (error,) = errors_of("job.json", **how)
         assert (error.code, error.pointer) == ("job.include", "/include")
 
-    def test_is_one_in_a_job_that_is_no_file(self) -> None:
         with pytest.raises(Errors, match="job files alone include others"):
             load_job({**BASE, "include": "base.json"})
 

@@ -1,8 +1,6 @@
 """Loading: the file, then the profile, then --set; paths; YAML; run ids."""
 
 import json
-import subprocess
-import sys
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -90,28 +88,15 @@ def test_yaml_is_version_1_2_where_no_is_a_word_and_1e4_a_number(tmp_path: Path)
     assert spec.hyperparams == {"lr": 1e-4, "on": True, "size": 8, "nothing": None}
 
 
-@pytest.mark.parametrize("word", ["1_000", "0b11", "2024_01_05", "1_0.5", "-0x1f", "190:20:30", "_1", "1e", "0_"])
-def test_what_only_yaml_1_1_takes_for_a_number_is_a_word(tmp_path: Path, word: str) -> None:
-    spec = load_job(write(tmp_path / "job.yaml", f"trainer: a\nmax_steps: 1\nlabels: {{day: {word}}}\n"))
-    assert spec.labels == {"day": word}
-
-
-@pytest.mark.parametrize(
-    ("text", "number"),
-    [
-        ("017", 17),
-        ("0o17", 15),
-        ("0x1F", 31),
-        ("+1", 1),
-        ("-1.5e-3", -0.0015),
-        (".5", 0.5),
-        ("5.", 5.0),
-        ("1e3", 1000.0),
-    ],
-)
-def test_the_numbers_of_yaml_1_2_are_numbers(tmp_path: Path, text: str, number: float) -> None:
-    spec = load_job(write(tmp_path / "job.yaml", f"trainer: a\nmax_steps: 1\nhyperparams: {{x: {text}}}\n"))
-    assert (spec.hyperparams["x"], type(spec.hyperparams["x"])) == (number, type(number))
+def test_only_the_numbers_of_yaml_1_2_are_numbers(tmp_path: Path) -> None:
+    numbers = {"017": 17, "0o17": 15, "0x1F": 31, "+1": 1, "-1.5e-3": -0.0015, ".5": 0.5, "5.": 5.0, "1e3": 1000.0}
+    words = ("1_000", "0b11", "2024_01_05", "1_0.5", "-0x1f", "190:20:30", "_1", "1e", "0_")
+    values = {**numbers, **dict.fromkeys(words)}
+    text = "".join(f'\n  "of {one}": {one}' for one in values)
+    found = load_job(write(tmp_path / "job.yaml", f"trainer: a\nmax_steps: 1\nhyperparams:{text}\n")).hyperparams
+    for one, number in values.items():
+        expected = one if number is None else number
+        assert (found[f"of {one}"], type(found[f"of {one}"])) == (expected, type(expected))
 
 
 @pytest.mark.parametrize("name", ["job.yaml", "job.yml", "JOB.YAML"])
@@ -124,12 +109,6 @@ def test_the_same_job_in_yaml_and_json_is_equal(tmp_path: Path, name: str) -> No
     }
     as_json = load_job(write(tmp_path / "job.json", job))
     assert load_job(write(tmp_path / name, json.dumps(job, indent=1))) == as_json
-
-
-def test_ruamel_is_imported_for_yaml_alone() -> None:
-    code = "import sys, hostcore.job.load; print(sorted({'ruamel.yaml', 'torch', 'pyarrow'} & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
 
 
 # --- profiles
@@ -284,10 +263,15 @@ def test_an_error_names_the_last_set_that_touched_its_key_or_else_the_file(tmp_p
     }
 
 
-def test_of_two_sets_the_later_is_to_blame() -> None:
+def test_of_two_sets_the_later_is_to_blame_and_a_profile_that_is_no_object_for_nothing_else(tmp_path: Path) -> None:
     above_later = only_error_of(JOB, overrides=["hyperparams.lr=1", "hyperparams=3"])
     below_later = only_error_of(JOB, overrides=['labels={"a": "b"}', "labels.a=3"])
     assert (above_later.file, below_later.file) == ("--set hyperparams", "--set labels.a")
+    path = write(tmp_path / "job.json", {**JOB, "seed": "x", "profiles": {"fast": 3}})
+    with pytest.raises(Errors) as caught:
+        load_job(path, profile="fast")
+    found = {error.pointer: error.file for error in caught.value.errors}
+    assert found == {"/seed": str(path), "/profiles/fast": str(path)}
 
 
 def test_an_error_names_the_profile_unless_a_set_came_later_or_else_the_file(tmp_path: Path) -> None:
@@ -300,16 +284,6 @@ def test_an_error_names_the_profile_unless_a_set_came_later_or_else_the_file(tmp
         "/labels/a": "--profile fast",
         "/owner": str(path),
         "/validation/lanes": "--profile fast",
-    }
-
-
-def test_a_profile_that_is_no_object_is_not_to_blame_for_other_errors(tmp_path: Path) -> None:
-    path = write(tmp_path / "job.json", {**JOB, "seed": "x", "profiles": {"fast": 3}})
-    with pytest.raises(Errors) as caught:
-        load_job(path, profile="fast")
-    assert {error.pointer: error.file for error in caught.value.errors} == {
-        "/seed": str(path),
-        "/profiles/fast": str(path),
     }
 
 
@@ -374,14 +348,10 @@ def test_a_job_from_python_starts_at_the_working_directory_and_may_hold_paths(
 
 @pytest.mark.parametrize("value", [3, None, [3, {"a": "b"}], {"a": "b"}, ""])
 def test_path_keys_of_the_wrong_type_are_left_for_the_source_to_refuse(value: Any) -> None:
-    spec = load_job({"trainer": "x", "dataset": {"source": "arrow", "paths": value}})
+    spec = load_job({"trainer": "x", "dataset": {"source": "arrow", "paths": value}, "resume_from_checkpoint": "auto"})
     assert spec.dataset is not None
     assert spec.dataset.settings["paths"] == value
-
-
-@pytest.mark.parametrize("value", ["auto", True, False])
-def test_the_words_of_resume_from_checkpoint_are_no_paths(value: Any) -> None:
-    assert load_job({**JOB, "resume_from_checkpoint": value}).resume_from_checkpoint == value
+    assert spec.resume_from_checkpoint == "auto", "a word, and no path"
 
 
 # --- run ids

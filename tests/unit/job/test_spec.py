@@ -97,10 +97,12 @@ def test_the_global_batch_is_rows_times_ranks_times_accumulation() -> None:
 
 
 def test_plugins_see_the_job_with_everything_worked_out() -> None:
-    spec = spec_of(hyperparams={"lr": 1}, max_steps=9, seed=3, labels={"a": "b"}, dataset={**DATA, "batch_size": 8})
-    view = job_view(spec)
+    settings = {"uri": "s3://b/r", "storage_options": {"token": {"$secret": "env:T"}}}
+    delivered = {"uploaders": [{"use": "fsspec", "required": True, **settings}], "samples": [{"prompt": "x"}]}
+    keys = {"hyperparams": {"lr": 1}, "max_steps": 9, "seed": 3, "labels": {"a": "b"}, **delivered}
+    spec = spec_of(dataset={**DATA, "batch_size": 8}, **keys)
     assert spec.dataset is not None
-    assert view == Job(
+    assert job_view(spec) == Job(
         run_id="r",
         trainer="x",
         hyperparams={"lr": 1},
@@ -111,14 +113,9 @@ def test_plugins_see_the_job_with_everything_worked_out() -> None:
         seed=3,
         labels={"a": "b"},
         checkpoint_seconds=600.0,
+        uploaders=(PluginUse(name="fsspec", settings=settings),),
+        samples=(SampleRequest(prompt="x"),),
     )
-
-
-def test_plugins_see_what_copies_the_run_and_what_is_to_be_generated() -> None:
-    settings = {"uri": "s3://b/r", "storage_options": {"token": {"$secret": "env:T"}}}
-    view = job_view(spec_of(uploaders=[{"use": "fsspec", "required": True, **settings}], samples=[{"prompt": "x"}]))
-    assert view.uploaders == (PluginUse(name="fsspec", settings=settings),)
-    assert view.samples == (SampleRequest(prompt="x"),)
 
 
 def test_a_spec_is_frozen_and_where_it_came_from_is_not_part_of_it() -> None:
@@ -127,11 +124,8 @@ def test_a_spec_is_frozen_and_where_it_came_from_is_not_part_of_it() -> None:
         spec.seed = 3  # type: ignore[misc]
     assert attrs.evolve(spec, job_dir=Path("/jobs")) == spec
     assert "job_dir" not in spec.to_json()
-
-
-def test_a_component_without_settings_is_written_as_its_name() -> None:
-    plain = spec_of(callbacks=["a", {"use": "b"}, {"use": "c", "n": 1}]).to_json()
-    assert plain["callbacks"] == ["a", "b", {"use": "c", "n": 1}]
+    components = spec_of(callbacks=["a", {"use": "b"}, {"use": "c", "n": 1}]).to_json()["callbacks"]
+    assert components == ["a", "b", {"use": "c", "n": 1}], "one without settings is its name"
 
 
 # --- the round trip
@@ -188,14 +182,14 @@ def random_job(dice: random.Random) -> dict[str, Any]:
     return job
 
 
-@pytest.mark.parametrize("seed", range(300))
-def test_a_spec_written_as_json_loads_into_an_equal_spec(seed: int) -> None:
-    spec = load_job(random_job(random.Random(seed)))
-    text = json.dumps(spec.to_json(), allow_nan=False)
-    again = load_job(json.loads(text))
-    assert again == spec
-    assert json.dumps(again.to_json()) == text
-    assert job_differences(spec, again) == []
+def test_a_spec_written_as_json_loads_into_an_equal_spec() -> None:
+    for seed in range(200):
+        spec = load_job(random_job(random.Random(seed)))
+        text = json.dumps(spec.to_json(), allow_nan=False)
+        again = load_job(json.loads(text))
+        assert again == spec, f"seed {seed}"
+        assert json.dumps(again.to_json()) == text
+        assert job_differences(spec, again) == []
 
 
 def test_a_spec_with_every_later_key_survives_the_round_trip_as_well() -> None:
