@@ -26,12 +26,9 @@ def test_data_in_many_shards_needs_none(warnings: Callable) -> None:
         assert warnings([10] * 96, world_size=world_size, shuffle=True, shuffle_window=100) == []
 
 
-def test_several_ranks_in_file_order_decode_everything(warnings: Callable) -> None:
+def test_ranks_that_share_lanes_or_read_in_file_order_decode_more_than_their_share(warnings: Callable) -> None:
     (warning,) = warnings([10] * 96, world_size=4)
     assert warning.startswith("in file order each of 4 ranks decodes all of the data: set dataset.shuffle")
-
-
-def test_ranks_that_share_lanes_decode_more_than_their_share(warnings: Callable) -> None:
     (warning,) = warnings([10] * 96, world_size=5, shuffle=True)
     assert warning == (
         "each rank decodes about 5.6 times its share of the data: set dataset.lanes to 20, a multiple of the 5 ranks"

@@ -36,14 +36,13 @@ def stored(feed: DatasetFeed | MockFeed) -> OrderLayout:
 
 
 class TestTheSumIsPinned:
-    def test_it_mixes_the_outputs_of_splitmix64(self) -> None:
-        first_output_of_seed_0 = 0xE220A8397B1DCDAF
-        assert row_digest(0, np.array([0]), np.array([0])) == mix(first_output_of_seed_0)
-
     def test_literally(self) -> None:
         positions, rows = np.arange(5), np.array([4, 0, 3, 1, 2])
         assert row_digest(0, positions, rows) == 12942369125070646261
         assert row_digest(3, positions, rows) == 5430356688062657031
+        assert row_digest(0, np.arange(0), np.arange(0)) == 0
+        first_output_of_seed_0 = 0xE220A8397B1DCDAF  # of splitmix64
+        assert row_digest(0, np.array([0]), np.array([0])) == mix(first_output_of_seed_0)
 
     @pytest.mark.parametrize("seed", SEEDS)
     def test_it_is_what_the_documentation_says_row_by_row(self, seed: int) -> None:
@@ -58,9 +57,6 @@ class TestTheSumIsPinned:
         pieces = [row_digest(2, np.arange(start, start + 7_000), rows[start : start + 7_000]) for start in (0, 7_000)]
         pieces.append(row_digest(2, np.arange(14_000, 100_000), rows[14_000:]))
         assert row_digest(2, np.arange(100_000), rows) == sum(pieces) % MODULUS
-
-    def test_of_nothing_is_0(self) -> None:
-        assert row_digest(0, np.arange(0), np.arange(0)) == 0
 
 
 class TestItTells:
@@ -159,21 +155,14 @@ class TestExpected:
         parts = [expected_digest(layout, since, until) for since, until in pairwise(cursors)]
         assert expected_digest(layout, cursors[0], cursors[-1]) == sum(parts) % MODULUS
 
-    def test_nothing_is_expected_of_a_job_without_data(self) -> None:
-        assert expected_digest(stored(MockFeed()), Cursor(), Cursor(rows=1000)) == 0
-
     def test_an_order_of_a_later_version_is_refused(self) -> None:
         with pytest.raises(ValueError, match="the order 'philox-lanes/2' is not known to this version"):
             OrderLayout.stored({"order": "philox-lanes/2"}, [3])
 
-
-class TestMockBatches:
-    def test_count_by_their_place(self) -> None:
+    def test_mock_batches_count_by_their_place_and_without_any_it_is_0(self) -> None:
         feed = MockFeed(mock_batches=["a", "b", "c"])
         first, second = feed.stream(Cursor(epoch=4)), feed.stream(Cursor(epoch=4, rows=2))
-        assert (first.digest(2) + second.digest(3)) % MODULUS == expected_digest(
-            stored(feed), Cursor(epoch=4), Cursor(epoch=5)
-        )
-
-    def test_without_any_it_is_0(self) -> None:
+        expected = expected_digest(stored(feed), Cursor(epoch=4), Cursor(epoch=5))
+        assert (first.digest(2) + second.digest(3)) % MODULUS == expected
         assert MockFeed().stream(Cursor()).digest(1000) == 0
+        assert expected_digest(stored(MockFeed()), Cursor(), Cursor(rows=1000)) == 0

@@ -8,10 +8,8 @@ import pytest
 from hostcore.worker.feed.order import (
     LAYOUT,
     RowRange,
-    Share,
     ShuffledOrder,
     default_lanes,
-    in_file_order,
     permutation,
     stable_argsort,
 )
@@ -105,29 +103,9 @@ class TestTheLayoutIsPinned:
         order = random_order(seed)
         assert gathered(order) == positions(order), f"random_order({seed})"
 
-    @pytest.mark.parametrize(
-        ("shards", "lanes"),
-        [
-            (0, 1),
-            (1, 1),
-            (4, 1),
-            (7, 1),
-            (8, 2),
-            (15, 2),
-            (16, 4),
-            (31, 4),
-            (32, 8),
-            (47, 8),
-            (48, 12),
-            (95, 12),
-            (96, 24),
-        ],
-    )
-    def test_the_lanes_follow_from_the_number_of_shards(self, shards: int, lanes: int) -> None:
-        assert default_lanes(shards) == lanes
-
-    def test_there_are_never_more_than_24_lanes(self) -> None:
-        assert default_lanes(1_000_000) == 24
+    def test_the_lanes_follow_from_the_number_of_shards(self) -> None:
+        lanes = {0: 1, 7: 1, 8: 2, 15: 2, 16: 4, 31: 4, 32: 8, 47: 8, 48: 12, 95: 12, 96: 24, 1_000_000: 24}
+        assert {shards: default_lanes(shards) for shards in lanes} == lanes
 
 
 class TestAnEpoch:
@@ -144,63 +122,6 @@ class TestAnEpoch:
         assert sorted(gathered(order)) == list(range(10))
 
 
-class TestAPosition:
-    @pytest.mark.parametrize("seed", SEEDS)
-    def test_is_found_in_its_window(self, seed: int) -> None:
-        order = random_order(seed)
-        whole = order.lane_rows * order.lanes
-        for position in range(order.num_rows):
-            window, offset = order.window_of(position)
-            if position >= whole:
-                assert (window, offset) == (order.num_windows, position - whole)
-            else:
-                before = window * order.lane_window * order.lanes
-                assert position == before + offset
-                assert 0 <= offset < order.window_rows(window) * order.lanes
-
-    def test_behind_the_last_row_is_behind_the_last_window(self) -> None:
-        order = ShuffledOrder(shard_rows=[10], seed=0, epoch=0, lanes=2, window=4)
-        assert order.window_of(10) == (order.num_windows, 0)
-
-
-class TestAShare:
-    @pytest.mark.parametrize("world_size", [1, 2, 3, 4, 5, 8, 24, 25])
-    @pytest.mark.parametrize("seed", SEEDS)
-    def test_of_a_window_is_every_so_manieth_of_its_positions(self, seed: int, world_size: int) -> None:
-        order = random_order(seed)
-        for window in range(order.num_windows):
-            begin, rows = window * order.lane_window * order.lanes, order.window_rows(window)
-            whole = order.gather(window)
-            for rank in range(world_size):
-                share = Share(rank=rank, world_size=world_size)
-                lanes = share.lanes(order.lanes)
-                for offset in {0, len(whole) // 2, len(whole) - 1}:
-                    gathered = order.gather(window, share, offset)
-                    lane, row = gathered // rows, gathered % rows
-                    joined = (np.array(lanes)[lane] * rows + row).tolist()
-                    mine = [int(whole[i]) for i in range(offset, len(whole)) if (begin + i) % world_size == rank]
-                    assert joined == mine, f"random_order({seed}), rank {rank} of {world_size}"
-
-    def test_has_only_the_lanes_it_needs(self) -> None:
-        lanes = [list(Share(rank=rank, world_size=4).lanes(6)) for rank in range(4)]
-        assert lanes == [[0, 2, 4], [1, 3, 5], [0, 2, 4], [1, 3, 5]]
-
-
-class TestRowNumbers:
-    @pytest.mark.parametrize("seed", SEEDS)
-    def test_of_any_range_are_those_that_its_reader_reads(self, seed: int) -> None:
-        order, rng = random_order(seed), random.Random(seed)
-        starts = np.concatenate([[0], np.cumsum(order.shard_rows)])
-        for _ in range(20):
-            start = rng.randint(0, order.lane_rows)
-            read = [int(starts[part.shard]) + part.start + i for part in order.lane(0, start) for i in range(part.rows)]
-            assert order.row_numbers(start, order.lane_rows).tolist() == read, f"random_order({seed}), {start}"
-
-    def test_of_nothing_are_none(self) -> None:
-        order = ShuffledOrder(shard_rows=[3, 4], seed=0, epoch=0, lanes=2, window=4)
-        assert [order.row_numbers(place, place).tolist() for place in (0, 3, 7)] == [[], [], []]
-
-
 class TestSorting:
     @pytest.mark.parametrize("seed", SEEDS)
     @pytest.mark.parametrize("different", [3, 50, 2**63])
@@ -208,17 +129,3 @@ class TestSorting:
         words = np.random.default_rng(seed).integers(0, different, size=500, dtype=np.uint64)
         expected = sorted(range(500), key=lambda place: int(words[place]))
         assert stable_argsort(words).tolist() == expected, f"seed {seed}"
-
-
-class TestInFileOrder:
-    def test_all_shards_are_read_in_turn(self) -> None:
-        assert in_file_order([2, 3], 0) == [RowRange(shard=0, start=0, rows=2), RowRange(shard=1, start=0, rows=3)]
-
-    def test_whole_shards_before_a_position_are_skipped(self) -> None:
-        assert in_file_order([2, 3, 4], 3) == [RowRange(shard=1, start=1, rows=2), RowRange(shard=2, start=0, rows=4)]
-
-    def test_shards_without_rows_are_not_read(self) -> None:
-        assert in_file_order([0, 2, 0], 0) == [RowRange(shard=1, start=0, rows=2)]
-
-    def test_nothing_is_left_behind_the_end(self) -> None:
-        assert in_file_order([2, 3], 5) == []

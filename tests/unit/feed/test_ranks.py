@@ -75,9 +75,6 @@ def test_a_run_continues_exactly_on_another_number_of_ranks(make_feed: MakeFeed)
     ranks = [batches(make_feed(rank=rank, world_size=4), rows=ROWS_PER_STEP) for rank in range(4)]
     steps = [sorted(chain.from_iterable(parts)) for parts in zip(*ranks, strict=True)]
     assert steps == [sorted(batch) for batch in whole[1:]]
-
-
-def test_the_identity_does_not_depend_on_rank_and_world_size(make_feed: MakeFeed) -> None:
     assert make_feed(rank=5, world_size=8).identity() == make_feed().identity()
 
 

@@ -43,8 +43,7 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
 
 class TestTheBatches:
     @pytest.mark.parametrize("shuffle", [False, True])
-    @pytest.mark.parametrize("ahead", range(5))
-    def test_are_the_same_however_far_is_read_ahead(self, memory: Callable, shuffle: bool, ahead: int) -> None:
+    def test_are_the_same_however_far_is_read_ahead(self, memory: Callable, shuffle: bool) -> None:
         def rows(ahead: int) -> list[list[int]]:
             feed = feed_of(
                 memory([30] * 12, piece=7), batch_size=8, shuffle=shuffle, shuffle_window=50, readahead=ahead
@@ -52,7 +51,7 @@ class TestTheBatches:
             with closing(feed.stream(Cursor(epoch=1, rows=24))) as stream:
                 return [batch["n"].to_pylist() for batch in stream]
 
-        assert rows(ahead) == rows(0)
+        assert all(rows(ahead) == rows(0) for ahead in range(1, 5))
 
     def test_in_order_are_the_memory_that_the_source_read(self, memory: Callable) -> None:
         dataset = memory([8])
@@ -115,14 +114,10 @@ class TestErrors:
         assert f"{Path(__file__).name}:" in (plugin_place(caught.value, component) or "")
         lines = plugin_traceback(caught.value, component)
         assert re.search(r"in read_shard\n +raise self.make_error\(\)\n", lines)
-
-    def test_that_are_no_exceptions_arrive_too(self, memory: Callable) -> None:
-        def leave(count: int) -> None:
-            raise SystemExit(7)
-
-        feed = feed_of(memory([8], before_piece=leave), batch_size=4)
+        source.make_error = lambda: SystemExit(7)  # what is no exception arrives as well
+        feed = feed_of(source, batch_size=4, readahead=ahead)
         with closing(feed.stream(Cursor())) as stream, pytest.raises(SystemExit, match="7"):
-            next(iter(stream))
+            list(stream)
 
 
 class TestStopping:
@@ -149,14 +144,6 @@ class TestStopping:
             release.set()
         wait_until(lambda: not reading_threads(), "the thread to end")
 
-    def test_is_not_asked_for_while_there_is_data(self, memory: Callable) -> None:
-        asked = []
-        dataset = memory([8] * 4)
-        stream = feed_of(dataset, batch_size=4, readahead=1).stream(Cursor(), stopping=lambda: bool(asked.append(1)))
-        wait_until(lambda: not reading_threads(), "the thread to end")  # all of it fits into one chunk
-        assert len(list(stream)) == 8
-        assert len(asked) == 0
-
     def test_ends_reading_without_a_thread_between_two_pieces(self, memory: Callable) -> None:
         stop = threading.Event()
         dataset = memory([100], piece=10)
@@ -175,8 +162,11 @@ class TestClosing:
         batches = iter(stream)
         for _ in range(taken):
             next(batches)
-        stream.close()
-        stream.close()
+        if taken == 1:
+            del batches, stream  # dropped, and not closed
+        else:
+            stream.close()
+            stream.close()
         assert not reading_threads()
 
     @pytest.mark.parametrize("shuffle", [False, True])
@@ -184,13 +174,6 @@ class TestClosing:
         dataset = memory([30] * 12 + [4], piece=1)  # the last 4 rows are not given out
         stream = feed_of(dataset, batch_size=8, shuffle=shuffle, shuffle_window=2, readahead=1).stream(Cursor())
         assert sum(1 for _ in stream) == 45
-        assert not reading_threads()
-
-    def test_happens_when_the_batches_are_dropped(self, memory: Callable) -> None:
-        feed = feed_of(memory([30] * 12), batch_size=8, shuffle=True, shuffle_window=24)
-        batches = iter(feed.stream(Cursor()))
-        next(batches)
-        del batches
         assert not reading_threads()
 
     def test_ends_a_read_between_two_pieces(self, memory: Callable) -> None:
@@ -233,10 +216,10 @@ class TestClosing:
 
 
 class TestMemory:
-    @pytest.mark.parametrize(("shuffle", "ahead"), [(False, 1), (True, 1), (True, 3)])
+    @pytest.mark.parametrize(("shuffle", "ahead"), [(False, 1), (True, 3)])
     def test_a_stream_takes_a_few_windows_however_much_data_there_is(self, shuffle: bool, ahead: int) -> None:
         pool, before = pa.proxy_memory_pool(pa.default_memory_pool()), pa.default_memory_pool()
-        shard_bytes, shards = 1 << 20, 100
+        shard_bytes, shards = 1 << 20, 60
         read: list[Shard] = []
 
         def made_when_read(shard: Shard, columns: object, offset: int) -> Iterator[pa.RecordBatch]:

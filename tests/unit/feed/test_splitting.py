@@ -1,60 +1,31 @@
 """Steps that are made again in parts, for batches that are not all alike, and for ranks whose batches differ."""
 
-import threading
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
 import pytest
 import torch
+from thread_ranks import Room, ThreadRank, together
 
 from hostcore.worker.feed.splitting import Splitting
 from hostcore.worker.progress import TrainingProgress
 from hostcore.worker.ranks.outcome import DistributedError
 from hostcore_hookspecs import Job, StepContext
 
-
-class RanksInThreads:
-    """Ranks that are threads of this process: what they tell each other is not the question here."""
-
-    def __init__(self, size: int) -> None:
-        self._barrier = threading.Barrier(size, timeout=120)
-        self._told: list[Any] = [None] * size
-
-    def of(self, rank: int) -> Any:
-        return _Rank(rank, self.gather)
-
-    def gather(self, rank: int, value: Any) -> list[Any]:
-        self._told[rank] = value
-        self._barrier.wait()
-        told = list(self._told)
-        self._barrier.wait()
-        return told
-
-
-class _Rank:
-    def __init__(self, rank: int, gather: Callable[[int, Any], list[Any]]) -> None:
-        self.rank, self._gather = rank, gather
-
-    def gather(self, value: Any) -> list[Any]:
-        return self._gather(self.rank, value)
-
-    def any(self, flag: bool) -> bool:
-        return any(self._gather(self.rank, flag))
+#: A rank that nobody is beside.
+ALONE = ThreadRank(0, 1, Room(1))
 
 
 class Rank:
     """One rank that makes steps of a trainer for which parts of ``fits`` rows are small enough."""
 
-    def __init__(self, fits: int, ranks: Any = None) -> None:
+    def __init__(self, fits: int, ranks: Any = ALONE) -> None:
         self.fits = fits
         self.progress = TrainingProgress(10, 100)
         self.seen: list[Any] = []
         self._ctx = StepContext(job=Job(), device=torch.device("cpu"), run_state=self.progress.state)
-        self._splitting = Splitting(
-            ranks=ranks or RanksInThreads(1).of(0), progress=self.progress, recorded=[], emit=lambda *_, **__: None
-        )
+        self._splitting = Splitting(ranks=ranks, progress=self.progress, recorded=[], emit=lambda *_, **__: None)
         self._prepare_batch, self._train_step = self._splitting.around(self.prepare_batch, self.train_step)
 
     def step(self, raw_batch: Any) -> Sequence[int]:
@@ -93,11 +64,14 @@ def test_what_prepare_batch_takes_out_of_a_mapping_is_there_when_the_step_is_mad
 
 def run(fits: Sequence[int], batches: Sequence[Any]) -> tuple[list[Rank], list[BaseException | None]]:
     """A step of two ranks, and what each failed with."""
-    together = RanksInThreads(2)
-    ranks = [Rank(one, together.of(number)) for number, one in enumerate(fits)]
-    with ThreadPoolExecutor(2) as threads:
-        futures = [threads.submit(rank.step, batch) for rank, batch in zip(ranks, batches, strict=True)]
-        return ranks, [future.exception() for future in futures]
+    ranks: dict[int, Rank] = {}
+
+    def step(rank: ThreadRank) -> None:
+        ranks[rank.rank] = Rank(fits[rank.rank], rank)
+        ranks[rank.rank].step(batches[rank.rank])
+
+    errors = together(2, step)
+    return [ranks[0], ranks[1]], errors
 
 
 def test_ranks_whose_batches_differ_take_parts_of_one_size() -> None:

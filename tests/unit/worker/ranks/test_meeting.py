@@ -1,15 +1,13 @@
 """How the ranks agree on requests to stop, on news, and on where they are."""
 
 import random
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+from thread_ranks import together
 
 from hostcore.worker.ranks.meeting import AgreedStop
 from hostcore.worker.stop import StopSwitch
-
-Together = Callable[..., list[Any]]
 
 
 class Clock:
@@ -23,7 +21,7 @@ class Clock:
         return self.now
 
 
-def test_what_one_rank_hears_all_hear_at_the_same_beat(together: Together, seed: int) -> None:
+def test_what_one_rank_hears_all_hear_at_the_same_beat(seed: int) -> None:
     draw = random.Random(seed)
     hears = {rank: draw.randrange(50) for rank in (0, 2)}
 
@@ -47,7 +45,7 @@ def test_what_one_rank_hears_all_hear_at_the_same_beat(together: Together, seed:
     assert heard[0][0] in {f"rank {rank} asks" for rank in hears}
 
 
-def test_the_same_request_of_several_ranks_is_one_and_different_ones_come_by_rank(together: Together) -> None:
+def test_the_same_request_of_several_ranks_is_one_and_different_ones_come_by_rank() -> None:
     def ask(rank: Any) -> list[str]:
         stop = AgreedStop(StopSwitch(), rank)
         stop.request("all", "callback:a")
@@ -61,9 +59,7 @@ def test_the_same_request_of_several_ranks_is_one_and_different_ones_come_by_ran
 
 
 @pytest.mark.parametrize(("seconds", "apart"), [(0.0001, 32), (0.099, 10), (5.0, 1)])
-def test_agreements_are_about_a_second_apart_and_32_beats_at_most(
-    together: Together, seconds: float, apart: int
-) -> None:
+def test_agreements_are_about_a_second_apart_and_32_beats_at_most(seconds: float, apart: int) -> None:
     def beats(rank: Any) -> int:
         now = [0.0]
         # The slower one decides.

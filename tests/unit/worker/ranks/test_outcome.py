@@ -1,28 +1,23 @@
 """Doing something on all ranks: who gets which error."""
 
 import errno
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+from thread_ranks import together
 
 from hostcore.checkpoints.errors import CheckpointError
 from hostcore.worker.ranks.one import OneRank
 from hostcore.worker.ranks.outcome import DistributedError, on_all, on_first
 
-Together = Callable[..., list[Any]]
 
-
-def test_everybody_gets_what_it_returned_on_each(together: Together) -> None:
+def test_everybody_gets_what_it_returned_on_each() -> None:
     assert together(3, lambda rank: on_all(rank, lambda: rank.rank * 10)) == [[0, 10, 20]] * 3
     assert on_all(OneRank(), lambda: "alone") == ["alone"]
-
-
-def test_what_the_first_does_all_know(together: Together) -> None:
     assert together(2, lambda rank: on_first(rank, lambda: f"by {rank.rank}")) == ["by 0"] * 2
 
 
-def test_the_error_of_the_first_that_could_not_ends_all(together: Together) -> None:
+def test_the_error_of_the_first_that_could_not_ends_all() -> None:
     def fail(rank: Any) -> None:
         if rank.rank > 0:
             raise CheckpointError(f"no room for {rank.rank}", code="checkpoint.write", hint="make room")
@@ -36,7 +31,7 @@ def test_the_error_of_the_first_that_could_not_ends_all(together: Together) -> N
         assert (error.message, error.code, error.hint) == ("rank 1: no room for 1", "checkpoint.write", "make room")
 
 
-def test_the_number_of_an_error_of_the_system_is_known_to_all(together: Together) -> None:
+def test_the_number_of_an_error_of_the_system_is_known_to_all() -> None:
     def fail(rank: Any) -> None:
         if rank.rank == 0:
             raise OSError(errno.ENOSPC, "no space left")
