@@ -2,9 +2,9 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+import traceback
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import attrs
 import orjson
@@ -78,29 +78,24 @@ LONG_EVENTS = [
 
 
 @pytest.mark.parametrize("payload", LONG_EVENTS, ids=lambda one: type(one).__name__)
-class TestAnEvent:
-    def test_has_bounded_texts_in_the_log_of_a_rank(self, tmp_path: Path, payload: events.Payload) -> None:
-        log = RankLog(tmp_path / "rank.jsonl")
-        log.write(payload, step=1, epoch=0)
-        log.close()
-        assert len((tmp_path / "rank.jsonl").read_bytes()) < MOST_LINE
-        (entry,) = RankTail(tmp_path / "rank.jsonl", rank=0, attempt=1).read()
-        assert "left out" in str(entry.payload)
-
-    def test_has_bounded_texts_in_the_log_of_the_run(self, tmp_path: Path, payload: events.Payload) -> None:
-        log = EventLog(tmp_path / "events.jsonl", run_id="a", attempt=1)
-        log.append(Entry(payload=payload, step=1, epoch=0))
-        log.close()
-        line = (tmp_path / "events.jsonl").read_bytes()
-        assert len(line) < MOST_LINE
-        assert "left out" in str(decode_event(line).payload)
-
-    def test_of_an_older_version_is_read_with_bounded_texts(self, tmp_path: Path, payload: events.Payload) -> None:
-        name = events.NAMES[type(payload)]
-        line = {"time_ms": 1, "event": name, "step": 1, "epoch": 0, **attrs.asdict(payload)}
-        (tmp_path / "rank.jsonl").write_bytes(orjson.dumps(line) + b"\n")
-        (entry,) = RankTail(tmp_path / "rank.jsonl", rank=0, attempt=1).read()
-        assert len(str(entry.payload)) < MOST_LINE
+def test_an_event_has_bounded_texts_in_both_logs_and_when_an_older_version_wrote_it(
+    tmp_path: Path, payload: events.Payload
+) -> None:
+    rank, run = tmp_path / "rank.jsonl", tmp_path / "events.jsonl"
+    of_rank = RankLog(rank)
+    of_rank.write(payload, step=1, epoch=0)
+    of_rank.close()
+    of_run = EventLog(run, run_id="a", attempt=1)
+    of_run.append(Entry(payload=payload, step=1, epoch=0))
+    of_run.close()
+    (entry,) = RankTail(rank, rank=0, attempt=1).read()
+    for log, read in ((rank, entry.payload), (run, decode_event(run.read_bytes()).payload)):
+        assert len(log.read_bytes()) < MOST_LINE
+        assert "left out" in str(read)
+    line = {"time_ms": 1, "event": events.NAMES[type(payload)], "step": 1, "epoch": 0, **attrs.asdict(payload)}
+    rank.write_bytes(orjson.dumps(line) + b"\n")
+    (entry,) = RankTail(rank, rank=0, attempt=1).read()
+    assert len(str(entry.payload)) < MOST_LINE
 
 
 def test_the_name_of_a_metric_is_the_same_in_all_of_a_record(tmp_path: Path) -> None:
@@ -123,7 +118,7 @@ RECORD = {
 
 
 @pytest.mark.parametrize("ascii_only", [True, False])
-@pytest.mark.parametrize("size", [1, 2, 3, 7, 1000, 1 << 20])
+@pytest.mark.parametrize("size", [1, 7, 1000, 1 << 20])
 def test_the_texts_of_a_record_are_cut_wherever_it_is_in_pieces(ascii_only: bool, size: int) -> None:
     content = json.dumps(RECORD, ensure_ascii=ascii_only).encode()
     cutter = TextCutter(1 << 20)
@@ -163,58 +158,47 @@ class TestALogOfRecords:
             assert [orjson.loads(line)["seq"] for line in log.records(longest=20_000) if line] == [1, 2]
 
 
-def raised(call: Callable[..., Any], *arguments: Any) -> Exception:
+def shown(error: Exception) -> str:
+    """The traceback of an error that is raised by two functions that call each other 5,000 times.
+
+    Python leaves out repeated frames of one function alone.
+    """
+
+    def there(levels: int) -> None:
+        if not levels:
+            raise error
+        back(levels - 1)
+
+    def back(levels: int) -> None:
+        there(levels - 1)
+
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(20_000)
     try:
-        call(*arguments)
-    except Exception as error:  # noqa: BLE001 - whatever it is
-        return error
+        there(5000)
+    except type(error) as caught:
+        return whole_traceback(caught)
+    finally:
+        sys.setrecursionlimit(before)
     raise AssertionError("nothing was raised")
 
 
-class TestATraceback:
-    @pytest.fixture
-    def deep(self) -> Iterator[Callable[[int], None]]:
-        """Two functions that call each other: Python leaves out repeated frames of one function alone."""
-
-        def there(levels: int) -> None:
-            if not levels:
-                raise ValueError("the bottom")
-            back(levels - 1)
-
-        def back(levels: int) -> None:
-            there(levels - 1)
-
-        before = sys.getrecursionlimit()
-        sys.setrecursionlimit(20_000)
-        yield there
-        sys.setrecursionlimit(before)
-
-    def test_of_thousands_of_frames_has_the_first_and_the_last(self, deep: Callable[[int], None]) -> None:
-        text = whole_traceback(raised(deep, 5000))
-        assert len(text.encode()) <= MOST_TRACEBACK
-        assert "frames left out" in text
-        assert text.startswith("Traceback (most recent call last):\n")
-        assert text.endswith("ValueError: the bottom\n")
-
-    def test_of_a_chain_with_long_messages_and_notes_is_bounded(self) -> None:
-        def chained() -> None:
-            try:
-                raise KeyError(LONG)
-            except KeyError as error:
-                error.add_note(LONG)
-                raise ValueError(LONG) from error
-
-        text = whole_traceback(raised(chained))
-        assert len(text.encode()) <= MOST_TRACEBACK
-        assert "The above exception was the direct cause" in text
-        assert text.count("left out") == 3
-
-    def test_is_as_python_prints_it_if_it_is_short(self) -> None:
-        import traceback
-
-        error = raised(int, "x")
-        assert whole_traceback(error) == "".join(traceback.format_exception(error))
+def test_a_traceback_of_thousands_of_frames_has_the_first_and_the_last() -> None:
+    text = shown(ValueError("the bottom"))
+    assert len(text.encode()) <= MOST_TRACEBACK
+    assert "frames left out" in text
+    assert text.startswith("Traceback (most recent call last):\n")
+    assert text.endswith("ValueError: the bottom\n")
 
 
-def test_a_line_for_a_long_message_is_made_of_its_beginning() -> None:
+def test_a_traceback_of_a_chain_with_long_messages_and_notes_is_bounded_and_a_short_one_as_it_is() -> None:
+    error, cause = ValueError(LONG), KeyError(LONG)
+    cause.add_note(LONG)
+    error.__cause__ = cause
+    text = whole_traceback(error)
+    assert len(text.encode()) <= MOST_TRACEBACK
+    assert "The above exception was the direct cause" in text
+    assert text.count("left out") == 3
+    short = ValueError("x")
+    assert whole_traceback(short) == "".join(traceback.format_exception(short))
     assert one_line(ValueError("x y " * 10_000_000)).startswith("ValueError: x y x y")

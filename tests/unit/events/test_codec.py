@@ -9,7 +9,46 @@ import orjson
 import pytest
 
 from hostcore.events.codec import CorruptLog, decode_event, decode_payload, encode_event, encode_payload, finite
+from hostcore_hookspecs import events
 from hostcore_hookspecs.events import PAYLOADS, Event, Metrics, Payload, RunError, RunFailed, RunSucceeded
+
+#: One of every payload.
+EXAMPLES = [
+    events.RunSubmitted(
+        trainer="mine", max_steps=10, epochs=2, total_steps=8, num_rows=256, batch_size=32, devices=["cpu"]
+    ),
+    events.RunSubmitted(trainer="mine", max_steps=10),
+    events.RunStarted(device="cuda:1", world_size=2),
+    events.RunResumed(path="checkpoints/step-000200"),
+    events.EpochStarted(),
+    events.Metrics(
+        metrics={"train/loss": 0.1 + 0.2, "train/lr": 1e-300, "grad": None},
+        nonfinite=["grad"],
+        samples_per_second=1234.5,
+        step_seconds=0.01,
+        data_wait_seconds=0.0,
+    ),
+    events.Metrics(metrics={}),
+    events.Validation(metrics={"val/loss": None, "val/accuracy": 0.5}, weight=100.0),
+    events.Test(metrics={"test/loss": 2.0}, weight=3.0),
+    events.Progress(samples_per_second=None),
+    events.CheckpointSaved(path="checkpoints/step-000200", bytes=2**40, final=True),
+    events.CheckpointSkipped(path="checkpoints/step-000100", reason="state.json is missing"),
+    events.SampleSaved(path="samples/step-000200"),
+    events.ArtifactUploaded(path="a", uri="s3://b/a", uploader="fsspec"),
+    events.BatchSplit(rows=32, micro_batch_rows=8, error="no room", rank=1, memory="none is free"),
+    events.UploadFailed(path="a", uploader="fsspec", message="no", will_retry=True),
+    events.ReporterFailed(reporter="mlflow", message="ValueError: no"),
+    events.Warning(code="x", message="naïve \u2028 line \n break"),
+    events.TrainerRestored(restored_step=2, reason="best", requested_by="x", values={"val/loss": None}),
+    events.StopRequested(reason="enough", requested_by="user"),
+    events.RunSucceeded(),
+    events.RunFailed(
+        error=RunError(type="ValueError", message="no", traceback="Traceback…", plugin="p", rank=0, hint="h")
+    ),
+    events.RunCancelled(reason="interrupted by the user"),
+    events.RunPreempted(reason=None),
+]
 
 
 def event(payload: Payload, **envelope: object) -> Event:
@@ -24,26 +63,21 @@ def plain(value: object) -> object:
 
 
 class TestALine:
-    def test_there_is_an_example_of_every_payload(self, examples: list[Payload]) -> None:
-        assert {type(example) for example in examples} == set(PAYLOADS.values())
-
-    def test_of_events_jsonl_comes_back_as_the_event(self, payload: Payload) -> None:
-        written = event(payload, src=(0, 2, 512), step=40, epoch=1)
-        read = decode_event(encode_event(written))
-        assert type(read.payload) is type(payload)
-        assert plain(read) == plain(written)
-        assert encode_event(read) == encode_event(written)
-
-    def test_of_a_rank_log_comes_back_as_the_payload(self, payload: Payload) -> None:
-        line = orjson.loads(encode_payload(payload, time_ms=5, step=40, epoch=1))
-        assert (line["time_ms"], line["step"], line["epoch"]) == (5, 40, 1)
-        assert plain(decode_payload(line)) == plain(payload)
-
-    def test_is_one_line_of_strict_json(self, payload: Payload) -> None:
-        for line in (encode_event(event(payload)), encode_payload(payload, time_ms=5, step=None, epoch=None)):
-            assert line.endswith(b"\n")
-            assert line.count(b"\n") == 1
-            json.loads(line, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+    def test_comes_back_as_the_event_or_payload_that_it_was(self) -> None:
+        assert {type(example) for example in EXAMPLES} == set(PAYLOADS.values())
+        for payload in EXAMPLES:
+            written = event(payload, src=(0, 2, 512), step=40, epoch=1)
+            read = decode_event(encode_event(written))
+            assert type(read.payload) is type(payload)
+            assert plain(read) == plain(written)
+            assert encode_event(read) == encode_event(written)
+            of_rank = encode_payload(payload, time_ms=5, step=40, epoch=1)
+            line = orjson.loads(of_rank)
+            assert (line["time_ms"], line["step"], line["epoch"]) == (5, 40, 1)
+            assert plain(decode_payload(line)) == plain(payload)
+            for strict in (encode_event(written), of_rank):
+                assert strict.index(b"\n") == len(strict) - 1
+                json.loads(strict, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
 
     def test_holds_a_name_that_is_not_utf8_with_question_marks(self) -> None:
         path = os.fsdecode(b"data-\xff.parquet")
@@ -71,11 +105,8 @@ class TestALine:
             "reason": "done",
         }
 
-    def test_of_the_supervisors_own_has_no_source(self) -> None:
-        assert decode_event(encode_event(event(RunSucceeded()))).src is None
-
-    def test_with_a_source_at_the_start_of_the_first_ranks_log_keeps_it(self) -> None:
-        assert decode_event(encode_event(event(RunSucceeded(), src=(0, 1, 0)))).src == (0, 1, 0)
+        for src in (None, (0, 1, 0)):  # of the supervisor, and at the start of the first rank's log
+            assert decode_event(encode_event(event(RunSucceeded(), src=src))).src == src
 
 
 class TestReading:
@@ -117,10 +148,7 @@ class TestReading:
             decode_event(line)
 
 
-class TestFinite:
-    def test_numbers_stay_as_they_are(self) -> None:
-        assert finite({"a": 1.5, "b": -0.0}) == ({"a": 1.5, "b": -0.0}, ())
-
-    @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-    def test_what_is_not_finite_is_null_and_named(self, value: float) -> None:
-        assert finite({"a": value, "b": 1.0, "c": value}) == ({"a": None, "b": 1.0, "c": None}, ("a", "c"))
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_what_is_not_finite_is_null_and_named(value: float) -> None:
+    assert finite({"a": 1.5, "b": -0.0}) == ({"a": 1.5, "b": -0.0}, ())
+    assert finite({"a": value, "b": 1.0, "c": value}) == ({"a": None, "b": 1.0, "c": None}, ("a", "c"))

@@ -92,50 +92,39 @@ OPTIMIZERS = {
     "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.01, momentum=0.9),
     "adagrad": lambda parameters: torch.optim.Adagrad(parameters, lr=0.01),
 }
+PAIRS = [*(("adamw", kind) for kind in SCHEDULERS), *((kind, "cosine") for kind in OPTIMIZERS)]
 
 
 class TestAComeback:
-    @pytest.mark.parametrize("kind", SCHEDULERS)
-    def test_continues_the_training_bit_for_bit_with_every_scheduler(self, tmp_path: Path, kind: str) -> None:
-        self.check(tmp_path, OPTIMIZERS["adamw"], SCHEDULERS[kind], steps=kind != "plateau")
-
-    @pytest.mark.parametrize("kind", OPTIMIZERS)
-    def test_continues_the_training_bit_for_bit_with_every_optimizer(self, tmp_path: Path, kind: str) -> None:
-        self.check(tmp_path, OPTIMIZERS[kind], SCHEDULERS["cosine"])
-
-    def check(self, folder: Path, make_optimizer: Any, make_scheduler: Any, *, steps: bool = True) -> None:
+    @pytest.mark.parametrize(("of_optimizer", "of_scheduler"), PAIRS)
+    def test_continues_the_training_bit_for_bit(self, tmp_path: Path, of_optimizer: str, of_scheduler: str) -> None:
         module, other = Adapted(seed=1), Adapted(seed=2)
         other.base.load_state_dict(module.base.state_dict())
-        optimizer = make_optimizer([module.down, module.up])
-        scheduler = make_scheduler(optimizer)
+        scaler, its_scaler = (torch.amp.GradScaler("cpu", init_scale=scale) for scale in (1024.0, 2.0))
+        for one in (scaler, its_scaler):
+            one._lazy_init_scale_growth_tracker(torch.device("cpu"))  # as the first step does
+        optimizer = OPTIMIZERS[of_optimizer]([module.down, module.up])
+        scheduler = SCHEDULERS[of_scheduler](optimizer)
+        steps = of_scheduler != "plateau"
         train(module, optimizer, scheduler if steps else None)
-        save(module, folder, optimizer, scheduler=scheduler)
+        save(module, tmp_path, optimizer, scheduler=scheduler, scaler=scaler)
         expected = train(module, optimizer, scheduler if steps else None)
 
-        again = make_optimizer([other.down, other.up])
-        schedule = make_scheduler(again)
-        loaded = load_trainable_module_checkpoint(other, again, folder, scheduler=schedule)
+        again = OPTIMIZERS[of_optimizer]([other.down, other.up])
+        schedule = SCHEDULERS[of_scheduler](again)
+        loaded = load_trainable_module_checkpoint(other, again, tmp_path, scheduler=schedule, scaler=its_scaler)
         assert loaded.problems == ()
         assert train(other, again, schedule if steps else None) == expected
-
-    def test_restores_the_scaler(self, tmp_path: Path) -> None:
-        scaler, again = (torch.amp.GradScaler("cpu", init_scale=scale) for scale in (1024.0, 2.0))
-        scaler._lazy_init_scale_growth_tracker(torch.device("cpu"))  # as the first step does
-        again._lazy_init_scale_growth_tracker(torch.device("cpu"))
-        save(Adapted(), tmp_path, scaler=scaler)
-        load_trainable_module_checkpoint(Adapted(), None, tmp_path, scaler=again)
-        assert again.get_scale() == 1024.0
+        assert its_scaler.get_scale() == 1024.0
 
     def test_takes_a_bundle_with_its_scheduler(self, tmp_path: Path) -> None:
-        module = Adapted()
+        module, other = Adapted(), Adapted()
         bundle = build_default_adamw_bundle(module, max_steps=10)
         train(module, bundle.optimizer, bundle.scheduler)
         save(module, tmp_path, bundle)
-        again = build_default_adamw_bundle(Adapted(), max_steps=10)
-        other = Adapted()
-        again = OptimizerBundle(torch.optim.AdamW([other.down, other.up]), None)
-        scheduler = LambdaLR(again.optimizer, lambda step: 1.0)
-        load_trainable_module_checkpoint(other, OptimizerBundle(again.optimizer, scheduler), tmp_path)
+        optimizer = torch.optim.AdamW([other.down, other.up])
+        scheduler = LambdaLR(optimizer, lambda step: 1.0)
+        load_trainable_module_checkpoint(other, OptimizerBundle(optimizer, scheduler), tmp_path)
         assert scheduler.last_epoch == 3
 
 
@@ -158,40 +147,30 @@ class TestTheFolder:
         assert {key: value for key, value in stored.items() if key != "save"} == told
         assert names(tmp_path / "new") == {"lora.safetensors", "optimizer.safetensors", "checkpoint_meta.json"}
 
-    def test_has_no_optimizer_that_was_not_given(self, tmp_path: Path) -> None:
-        assert "optimizer_path" not in save(Adapted(), tmp_path)
-        assert names(tmp_path) == {"lora.safetensors", "checkpoint_meta.json"}
-
     def test_keeps_nothing_of_an_earlier_save(self, tmp_path: Path) -> None:
         module = Adapted()
         save(module, tmp_path, torch.optim.AdamW([module.down, module.up]))
         for stale in ("lora.pt", "optimizer.pt"):
             torch.save({}, tmp_path / stale)
-        save(module, tmp_path)
+        assert "optimizer_path" not in save(module, tmp_path)
         assert names(tmp_path) == {"lora.safetensors", "checkpoint_meta.json"}
 
-    @pytest.mark.parametrize("key", ["step", "format", "final", "primary_path", "optimizer_path", "save"])
-    def test_does_not_let_metadata_say_what_the_arguments_say(self, tmp_path: Path, key: str) -> None:
-        with pytest.raises(ValueError, match=f"'{key}'"):
-            save(Adapted(), tmp_path / "new", metadata={key: 1})
-        assert not (tmp_path / "new").exists()
-
-    @pytest.mark.parametrize("value", [object(), float("nan")])
-    def test_takes_json_alone_as_metadata(self, tmp_path: Path, value: object) -> None:
-        with pytest.raises(TypeError, match="not JSON"):
-            save(Adapted(), tmp_path, metadata={"x": value})
-
-    def test_needs_something_trainable(self, tmp_path: Path) -> None:
-        with pytest.raises(ValueError, match="no trainable parameters found while saving checkpoint"):
-            save(nn.Linear(2, 2).requires_grad_(False), tmp_path)
-
-    def test_refuses_a_state_that_only_pickle_could_store_and_says_where(self, tmp_path: Path) -> None:
+    def test_refuses_what_it_cannot_store_and_says_where(self, tmp_path: Path) -> None:
         class Odd:
             def state_dict(self) -> dict[str, Any]:
                 return {"deep": [{"er": object()}]}
 
+        for key in ("step", "format", "final", "primary_path", "optimizer_path", "save"):
+            with pytest.raises(ValueError, match=f"'{key}'"):  # metadata does not say what the arguments say
+                save(Adapted(), tmp_path / "new", metadata={key: 1})
+        for value in (object(), float("nan")):
+            with pytest.raises(TypeError, match="not JSON"):
+                save(Adapted(), tmp_path / "new", metadata={"x": value})
+        with pytest.raises(ValueError, match="no trainable parameters found while saving checkpoint"):
+            save(nn.Linear(2, 2).requires_grad_(False), tmp_path / "new")
+        assert not (tmp_path / "new").exists()
         with pytest.raises(TypeError, match=r"at /scheduler/deep/0/er is a builtins\.object"):
-            save(Adapted(), tmp_path, scheduler=Odd())
+            save(Adapted(), tmp_path / "new", scheduler=Odd())
 
 
 class TestACrash:
@@ -227,18 +206,6 @@ class TestACrash:
         else:
             assert torch.equal(into.down, old.down)
             assert calls == ["checkpoint_meta.json"]
-
-    def test_while_a_file_is_written_keeps_the_file_that_was_there(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        from hostcore_toolkit import files
-
-        path = tmp_path / "x"
-        files.write_atomically(path, b"old")
-        monkeypatch.setattr(files.os, "fsync", lambda _: (_ for _ in ()).throw(OSError(errno.EIO, "no")))
-        with pytest.raises(OSError, match="no"):
-            files.write_atomically(path, b"new")
-        assert (path.read_bytes(), names(tmp_path)) == (b"old", {"x"})
 
 
 class TestADifference:
@@ -310,9 +277,7 @@ class TestTiedParameters:
             assert load_trainable_module_checkpoint(module, None, tmp_path).problems == ()
             assert torch.equal(module.head.weight, source.head.weight)
             assert torch.equal(module.embedding.weight, source.embedding.weight)
-
-    def test_that_differ_in_the_file_are_not_silently_one_of_both(self, tmp_path: Path) -> None:
-        save(Tied(tied=False), tmp_path)
+        save(Tied(tied=False), tmp_path)  # they differ in the file, and are not silently one of both
         with pytest.raises(ModuleCheckpointError, match=r"tied to head\.weight here, and different in the file"):
             load_trainable_module_checkpoint(Tied(), None, tmp_path)
 
@@ -343,12 +308,12 @@ class TestWrappers:
         module = Adapted(seed=2)
         load_trainable_module_checkpoint(nn.DataParallel(module), None, tmp_path)
         assert torch.equal(module.down, wrapped.module.down)
-
-    def test_that_show_in_a_file_of_another_host_are_looked_through(self, tmp_path: Path) -> None:
-        source, module = Adapted(seed=1), Adapted(seed=2)
-        save_file({"module.down": source.down.data, "module.up": source.up.data}, tmp_path / "lora.safetensors")
-        load_trainable_module_checkpoint(module, None, tmp_path)
-        assert torch.equal(module.down, source.down)
+        foreign = {f"module.{name}": getattr(wrapped.module, name).data for name in ("down", "up")}
+        save_file(foreign, tmp_path / "lora.safetensors")  # of another host, which stores the wrapper's names
+        (tmp_path / "checkpoint_meta.json").unlink()
+        other = Adapted(seed=2)
+        load_trainable_module_checkpoint(other, None, tmp_path)
+        assert torch.equal(other.down, wrapped.module.down)
 
 
 class TestOtherHosts:
@@ -382,7 +347,7 @@ class TestOtherHosts:
         with pytest.raises(ModuleCheckpointError, match="nothing says which one is newer"):
             load_trainable_module_checkpoint(module, None, tmp_path)
 
-    def test_may_have_pickled_code_which_is_never_run(self, tmp_path: Path) -> None:
+    def test_may_have_pickled_code_which_is_never_run(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         class Bomb:
             def __reduce__(self) -> Any:
                 return (Path.touch, (tmp_path / "exploded",))
@@ -391,22 +356,12 @@ class TestOtherHosts:
         with pytest.raises(ModuleCheckpointError, match="holds more than tensors"):
             load_trainable_module_checkpoint(Adapted(), None, tmp_path)
         assert not (tmp_path / "exploded").exists()
-
-    def test_may_have_pickled_what_an_old_torch_cannot_read_safely(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        torch.save({}, tmp_path / "lora.pt")
         monkeypatch.setattr(torch, "__version__", torch.torch_version.TorchVersion("2.9.1"))
         with pytest.raises(ModuleCheckpointError, match=r"torch 2\.9\.1 cannot read safely"):
             load_trainable_module_checkpoint(Adapted(), None, tmp_path)
 
 
 class TestDamage:
-    def test_of_nothing_there_is_an_error(self, tmp_path: Path) -> None:
-        for folder in (tmp_path, tmp_path / "none"):
-            with pytest.raises(ModuleCheckpointError, match=r"there is no lora\.safetensors"):
-                load_trainable_module_checkpoint(Adapted(), None, folder)
-
     @pytest.mark.parametrize("name", ["lora.safetensors", "optimizer.safetensors", "checkpoint_meta.json"])
     def test_of_a_file_that_was_cut_off_is_told_by_its_name(self, tmp_path: Path, name: str) -> None:
         module = Adapted()
@@ -419,7 +374,10 @@ class TestDamage:
             load_trainable_module_checkpoint(module, optimizer, tmp_path)
         assert raised.value.file == str(tmp_path / name)
 
-    def test_by_two_saves_that_were_mixed_is_seen(self, tmp_path: Path) -> None:
+    def test_of_nothing_there_or_of_two_saves_that_were_mixed_is_seen(self, tmp_path: Path) -> None:
+        for folder in (tmp_path, tmp_path / "none"):
+            with pytest.raises(ModuleCheckpointError, match=r"there is no lora\.safetensors"):
+                load_trainable_module_checkpoint(Adapted(), None, folder)
         save(Adapted(), tmp_path / "a")
         save(Adapted(), tmp_path / "b")
         (tmp_path / "a/lora.safetensors").replace(tmp_path / "b/lora.safetensors")
@@ -437,18 +395,9 @@ def group(tmp_path: Path) -> Iterator[None]:
 
 @pytest.mark.usefixtures("group")
 class TestSeveralRanks:
-    def test_ddp_does_not_show_in_the_names(self, tmp_path: Path) -> None:
-        source, module = Adapted(seed=1), Adapted(seed=2)
-        wrapped = nn.parallel.DistributedDataParallel(source)
-        optimizer = torch.optim.AdamW([source.down, source.up])
-        save(wrapped, tmp_path / "new", optimizer)
-        assert set(load_file(tmp_path / "new/lora.safetensors")) == {"down", "up"}
-        again = torch.optim.AdamW([module.down, module.up])
-        load_trainable_module_checkpoint(module, again, tmp_path / "new")
-        assert torch.equal(module.down, source.down)
-
     def test_write_nothing_but_the_first(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        first = save(Adapted(), tmp_path / "first")
+        first = save(nn.parallel.DistributedDataParallel(Adapted()), tmp_path / "first")
+        assert set(load_file(tmp_path / "first/lora.safetensors")) == {"down", "up"}, "DDP does not show"
         monkeypatch.setattr(dist, "get_rank", lambda: 1)
         assert save(Adapted(), tmp_path / "second") == first
         assert not (tmp_path / "second").exists()

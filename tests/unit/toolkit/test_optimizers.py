@@ -57,16 +57,15 @@ def test_settings_come_from_a_mapping_or_an_attrs_instance(hyperparams):
     assert (group["lr"], group["weight_decay"], tuple(group["betas"])) == (0.5, 0.25, (0.5, 0.75))
 
 
-@pytest.mark.parametrize("max_steps", [0, None])
-def test_without_max_steps_there_is_no_scheduler(max_steps):
-    assert build_default_adamw_bundle(model(), hyperparams={"max_steps": max_steps}).scheduler is None
-    assert build_default_adamw_bundle(model(), max_steps=max_steps).scheduler is None
-
-
 def test_the_argument_max_steps_goes_before_the_hyperparameter():
     bundle = build_default_adamw_bundle(model(), hyperparams={"max_steps": 100}, max_steps=2)
     assert rates(bundle, 3)[-1] == 0.0
-    assert build_default_adamw_bundle(model(), hyperparams={"max_steps": 100}, max_steps=0).scheduler is None
+    for keys in (
+        {"max_steps": 0},
+        {"hyperparams": {"max_steps": None}},
+        {"hyperparams": {"max_steps": 9}, "max_steps": 0},
+    ):
+        assert build_default_adamw_bundle(model(), **keys).scheduler is None
 
 
 def test_the_learning_rate_follows_the_documented_formula():
@@ -91,22 +90,16 @@ def test_parameters_and_groups_are_taken_as_they_are():
     assert [group["lr"] for group in found.optimizer.param_groups] == [1.0, 0.5]
 
 
-def test_nothing_to_train_is_an_error():
+def test_nothing_to_train_and_what_is_neither_module_nor_parameters_nor_hyperparameters_is_an_error():
+    for params in (None, 3, "model", torch.zeros(2), {"a": torch.zeros(2)}):
+        with pytest.raises(TypeError, match=r"expected a torch\.nn\.Module"):
+            build_default_adamw_bundle(params)
+    with pytest.raises(TypeError, match="mapping or an attrs instance"):
+        build_default_adamw_bundle(model(), hyperparams=[("lr", 1.0)])
     with pytest.raises(ValueError, match="Sequential has no parameter that requires a gradient"):
         build_default_adamw_bundle(model().requires_grad_(False))
     with pytest.raises(ValueError, match="empty"):
         build_default_adamw_bundle([])
-
-
-@pytest.mark.parametrize("params", [None, 3, "model", torch.zeros(2), {"a": torch.zeros(2)}], ids=repr)
-def test_what_is_neither_module_nor_parameters_is_an_error(params):
-    with pytest.raises(TypeError, match=r"expected a torch\.nn\.Module"):
-        build_default_adamw_bundle(params)
-
-
-def test_hyperparams_of_another_kind_are_an_error():
-    with pytest.raises(TypeError, match="mapping or an attrs instance"):
-        build_default_adamw_bundle(model(), hyperparams=[("lr", 1.0)])
 
 
 @pytest.mark.parametrize(

@@ -63,9 +63,6 @@ def test_data_that_is_handed_over_wins(load: Load) -> None:
     assert loaded.spec.dataset is not None
     assert loaded.spec.dataset.settings == {"paths": ["/a.arrow"]}
     assert list(loaded.brought) == ["validation"]
-
-
-def test_the_jobs_own_file_that_is_handed_over_keeps_its_settings(load: Load) -> None:
     own = {"source": "arrow", "paths": "/a.arrow", "allow_nulls": True}
     loaded = load({}, contract={"arrow_ipc_path": "/a.arrow"}, dataset=own)
     loaded.raise_errors()
@@ -90,11 +87,3 @@ def test_an_evaluation_has_its_own_split_alone(
     loaded.raise_errors()
     assert uses(loaded) == [f"data_source:mock#{split}" for split in loaded_sources]
     assert set(loaded.brought) <= set(brought)
-
-
-def test_a_trainer_that_cannot_be_loaded_is_all_that_is_told(load: Load) -> None:
-    loaded = load({"dataset": MOCK}, epochs=3, hyperparams={"hiden": 3})
-    with pytest.raises(Errors) as caught:
-        loaded.raise_errors()
-    assert [error.pointer for error in caught.value.errors] == ["/hyperparams/hiden"]
-    assert not loaded.has_valid_data

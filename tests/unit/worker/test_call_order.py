@@ -57,20 +57,15 @@ def test_of_a_stop_at_the_end_of_an_epoch(run: Callable) -> None:
         on_train_end 3
         teardown
     """)
-
-
-def test_of_a_stop_in_the_last_step_is_that_of_a_whole_run(run: Callable) -> None:
-    outcome = run(**THREE, **WATCHED, epochs=1, hyperparams={"stop_at": [3]})
-    assert outcome.calls[-7:] == lines("""
-        save_checkpoint 3 final
-        callback_state 3
+    last = run(**THREE, **WATCHED, epochs=1, hyperparams={"stop_at": [3]}, run_id="last")  # as that of a whole run
+    assert last.calls[-5:] == lines("""
         on_checkpoint_saved 3 final
         on_epoch_end 0
         on_stop_requested it is enough by recording_trainer:Trainer
         on_train_end 3
         teardown
     """)
-    assert (outcome.result.status, outcome.result.reason) == ("succeeded", None)
+    assert (last.result.status, last.result.reason) == ("succeeded", None)
 
 
 def test_of_two_stops_tells_of_both_and_ends_once(run: Callable) -> None:
@@ -81,12 +76,6 @@ def test_of_two_stops_tells_of_both_and_ends_once(run: Callable) -> None:
     ]
     assert (outcome.result.step, outcome.result.reason) == (1, "first")
     assert [event.payload.reason for event in outcome.of("stop_requested")] == ["first", "second"]
-
-
-def test_of_a_failure_in_setup(run: Callable) -> None:
-    outcome = run(**THREE, **WATCHED, hyperparams={"raise_in": "setup"})
-    assert outcome.calls == ["setup", "on_exception ValueError"]
-    assert outcome.result.status == "failed"
 
 
 def test_of_a_failure_in_teardown_fails_the_run_though_its_last_checkpoint_stays(run: Callable) -> None:
@@ -115,20 +104,14 @@ def test_of_a_second_failure_after_a_failure_shows_the_first_and_warns_of_the_se
     assert outcome.calls[-1] == "teardown"
 
 
-def test_of_a_failure_without_a_text_is_that_of_any_other(run: Callable) -> None:
-    outcome = run(**THREE, callbacks=["recording_trainer:RaisesMute"])
-    assert (outcome.result.error.type, outcome.result.error.message) == ("Mute", "<exception str() failed>")
-    assert outcome.calls[-1] == "teardown"
-
-
-def test_of_a_failing_callback_stops_those_behind_it(run: Callable) -> None:
-    callbacks = [
-        {"use": "recording_trainer:Watch", "name": "one", "raise_in": "on_batch_end"},
-        {"use": "recording_trainer:Watch", "name": "two"},
-    ]
+def test_of_a_failing_callback_stops_those_behind_it_also_when_its_error_has_no_text(run: Callable) -> None:
+    callbacks = ["recording_trainer:RaisesMute", {"use": "recording_trainer:Watch", "name": "two"}]
     outcome = run(mock_batches=["a"], callbacks=callbacks)
     assert "two: on_batch_end 1" not in outcome.calls
-    assert outcome.result.error.message == "on_batch_end of one went wrong"
+    assert (outcome.result.error.type, outcome.result.error.message) == ("Mute", "<exception str() failed>")
+    assert outcome.calls[-1] == "teardown"
+    failed = run(**THREE, **WATCHED, hyperparams={"raise_in": "setup"}, run_id="setup")
+    assert (failed.calls, failed.result.status) == (["setup", "on_exception ValueError"], "failed")
 
 
 def test_without_data_every_batch_is_none(run: Callable) -> None:

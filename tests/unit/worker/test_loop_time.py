@@ -109,7 +109,7 @@ def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tu
                 announced.append(ctx.run_state.step + 1)
             return StepResult(metrics={"loss": 1.0}, control=control)
 
-        log = RankLog(tmp_path / "rank.jsonl")
+        log = RankLog(tmp_path / f"{len(list(tmp_path.iterdir()))}.jsonl")
         training = Training(
             job=Job(metric_every=metric_every),
             ctx=StepContext(run_state=progress.state),
@@ -143,12 +143,6 @@ def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tu
     return run
 
 
-@pytest.fixture
-def lines(trained: Callable[..., tuple[list[dict], Unsaved, list[int]]]) -> Callable[..., list[dict]]:
-    """The events of such a run."""
-    return lambda **keys: trained(**keys)[0]
-
-
 @pytest.mark.parametrize(("metric_every", "saved"), [(1, [11, 22, 30]), (0, [15, 29, 30])])
 def test_a_checkpoint_by_time_is_announced_to_a_step_and_written_behind_it(
     trained: Callable, metric_every: int, saved: list[int]
@@ -159,27 +153,21 @@ def test_a_checkpoint_by_time_is_announced_to_a_step_and_written_behind_it(
     assert announced == saved[:-1]
 
 
-def test_waiting_for_data_is_told_apart_from_steps(lines: Callable) -> None:
-    metrics = [line for line in lines(steps=8, step=1.0, wait=0.25, metric_every=4) if line["event"] == "metrics"]
+def test_waiting_for_data_is_told_apart_from_steps(trained: Callable) -> None:
+    metrics = [line for line in trained(steps=8, step=1.0, wait=0.25, metric_every=4)[0] if line["event"] == "metrics"]
     for line in metrics:
         assert line["step_seconds"] == pytest.approx(1.25)
         assert line["data_wait_seconds"] == pytest.approx(0.25)
         assert line["samples_per_second"] == pytest.approx(0.8)
 
 
-def test_a_sign_of_life_comes_every_few_seconds_without_metrics(lines: Callable) -> None:
+def test_a_sign_of_life_comes_every_few_seconds_without_metrics(trained: Callable) -> None:
     """Also where the epochs are shorter: here they have three steps."""
-    signs = [line for line in lines(steps=30, step=1.0) if line["event"] == "progress"]
+    signs = [line for line in trained(steps=30, step=1.0)[0] if line["event"] == "progress"]
     assert [line["step"] for line in signs] == [7, 14, 21, 28]
     assert all(line["samples_per_second"] == pytest.approx(1.0) for line in signs)
-
-
-def test_metrics_are_signs_of_life_themselves(lines: Callable) -> None:
-    events = {line["event"] for line in lines(steps=30, step=1.0, metric_every=4)}
-    assert events == {"epoch_started", "metrics"}
-
-
-def test_a_backoff_is_full_of_signs_of_life(lines: Callable) -> None:
-    """So that nobody takes it for a stall."""
-    signs = [line for line in lines(steps=2, step=1.0, backoff=30.0) if line["event"] == "progress"]
-    assert len([line for line in signs if line["step"] == 1]) >= 30 / 5
+    events = {line["event"] for line in trained(steps=30, step=1.0, metric_every=4)[0]}
+    assert events == {"epoch_started", "metrics"}, "which are signs of life themselves"
+    # A backoff is full of them, so that nobody takes it for a stall.
+    backoff = [line for line in trained(steps=2, step=1.0, backoff=30.0)[0] if line["event"] == "progress"]
+    assert len([line for line in backoff if line["step"] == 1]) >= 30 / 5

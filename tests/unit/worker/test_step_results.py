@@ -27,19 +27,33 @@ def step(run: Callable) -> Callable:
     return start
 
 
-class TestNames:
-    def test_are_mapped_as_documented_and_others_stay(self, step: Callable) -> None:
-        recorded = one(step("names"))
-        assert recorded == {"train/loss": 1, "train/lr": 2, "grad_norm": 3, "train/x": 4, "val/loss": 5, "": 6}
+@pytest.mark.parametrize(
+    ("kind", "metrics"),
+    [
+        ("names", {"train/loss": 1, "train/lr": 2, "grad_norm": 3, "train/x": 4, "val/loss": 5, "": 6}),
+        ("other names", {"train/loss": 1, "train/lr": 2}),
+        ("tensors", {"train/loss": 1.0, "grad": 0.5}),
+        ("duck", {"train/loss": 1.0}),
+        ("empty", {}),
+    ],
+)
+def test_metrics_have_their_documented_names_and_are_read_of_any_class(
+    step: Callable, kind: str, metrics: dict[str, float]
+) -> None:
+    assert one(step(kind)) == metrics
 
-    def test_have_synonyms(self, step: Callable) -> None:
-        assert one(step("other names")) == {"train/loss": 1, "train/lr": 2}
+
+def test_results_of_other_classes_come_to_callbacks_as_they_are_and_have_wishes_and_debug_values(
+    step: Callable,
+) -> None:
+    outcome = step("duck with control", callbacks=["recording_trainer:TwoHooks"])
+    assert (outcome.of("metrics"), outcome.result.status) == ([], "succeeded")
+    assert outcome.calls[0] == "on_batch_end SimpleNamespace"
+    assert step("duck with debug", run_id="b").of("metrics")[0].payload.debug == {"step": 1}
+    assert step("duck", run_id="c").of("metrics")[0].payload.debug == {}
 
 
 class TestValues:
-    def test_are_read_from_tensors_of_one_element(self, step: Callable) -> None:
-        assert one(step("tensors")) == {"train/loss": 1.0, "grad": 0.5}
-
     def test_that_are_not_finite_are_null_and_named(self, step: Callable) -> None:
         outcome = step("nan")
         (event,) = outcome.of("metrics")
@@ -48,9 +62,6 @@ class TestValues:
         json.loads(encode_event(event), parse_constant=pytest.fail)
         assert outcome.result.status == "succeeded"
         assert outcome.result.metrics == {"train/loss": None, "grad": None, "ok": 1.0}
-
-    def test_may_be_missing(self, step: Callable) -> None:
-        assert one(step("empty")) == {}
 
     def test_come_with_the_throughput_of_the_host(self, step: Callable) -> None:
         (event,) = step("plain").of("metrics")
@@ -75,35 +86,6 @@ class TestValues:
             ("boolean", "the metric 'done' of train_step at step 1 is not a number"),
             ("huge", "the metric 'loss' of train_step at step 1 is not a number: int too large"),
             ("numbered", "the name of a metric of train_step at step 1 is not text: 1"),
-        ],
-    )
-    def test_that_are_none_fail_the_run_with_an_error_that_explains_itself(
-        self, step: Callable, kind: str, message: str
-    ) -> None:
-        error = step(kind).result.error
-        assert error.type == "InvalidStepResult"
-        assert error.message.startswith(message)
-        assert error.traceback == ""
-
-    def test_of_none_are_an_error_before_a_callback_gets_it(self, step: Callable) -> None:
-        outcome = step("none", callbacks=["recording_trainer:TwoHooks"], metric_every=0)
-        assert outcome.result.error.message.startswith("train_step returned NoneType at step 1")
-        assert outcome.calls == []
-
-
-class TestDebug:
-    def test_is_recorded_with_the_metrics_of_the_step(self, step: Callable) -> None:
-        recorded = step("debug", max_steps=3, metric_every=2).of("metrics")
-        assert [event.payload.debug["step"] for event in recorded] == [2, 3]
-        assert recorded[0].payload.debug == {"step": 2, "norm": 0.5, "nan": None, "texts": ["a", {"b": None}]}
-
-    def test_of_other_classes_is_recorded_and_none_is_empty(self, step: Callable) -> None:
-        assert step("duck with debug").of("metrics")[0].payload.debug == {"step": 1}
-        assert step("duck", run_id="b").of("metrics")[0].payload.debug == {}
-
-    @pytest.mark.parametrize(
-        ("kind", "message"),
-        [
             ("debug text", "the debug values of train_step at step 1 are str, not a mapping"),
             ("debug object", "the debug value 'model' of train_step at step 1 is not plain JSON: expected a number"),
             ("debug vector", "the debug value 'grad' of train_step at step 1 is not plain JSON: expected one number"),
@@ -111,27 +93,22 @@ class TestDebug:
             ("large debug", "the debug values of train_step at step 1 are more than 16 KiB of JSON, with 'rows'"),
         ],
     )
-    def test_that_cannot_be_recorded_fails_the_run_with_an_error_that_explains_itself(
+    def test_that_are_none_fail_the_run_with_an_error_that_explains_itself(
         self, step: Callable, kind: str, message: str
     ) -> None:
-        error = step(kind).result.error
+        outcome = step(kind, callbacks=["recording_trainer:TwoHooks"])
+        assert (outcome.calls == []) == (kind in ("none", "dictionary")), "no callback gets it"
+        error = outcome.result.error
         assert error.type == "InvalidStepResult"
         assert error.message.startswith(message)
         assert error.traceback == ""
 
 
-class TestOtherClasses:
-    def test_with_metrics_are_accepted(self, step: Callable) -> None:
-        outcome = step("duck", max_steps=2)
-        assert outcome.losses == {1: 1.0, 2: 2.0}
-
-    def test_may_have_wishes_too(self, step: Callable) -> None:
-        outcome = step("duck with control")
-        assert (outcome.of("metrics"), outcome.result.status) == ([], "succeeded")
-
-    def test_come_to_callbacks_as_they_are(self, step: Callable) -> None:
-        outcome = step("duck", callbacks=["recording_trainer:TwoHooks"])
-        assert outcome.calls[0] == "on_batch_end SimpleNamespace"
+class TestDebug:
+    def test_is_recorded_with_the_metrics_of_the_step(self, step: Callable) -> None:
+        recorded = step("debug", max_steps=3, metric_every=2).of("metrics")
+        assert [event.payload.debug["step"] for event in recorded] == [2, 3]
+        assert recorded[0].payload.debug == {"step": 2, "norm": 0.5, "nan": None, "texts": ["a", {"b": None}]}
 
 
 class TestCadence:
@@ -145,27 +122,25 @@ class TestCadence:
         step("plain", max_steps=3, metric_every=2)
         assert list(step("plain", max_steps=8, metric_every=2).losses) == [4, 6, 8]
 
-    def test_leaves_metrics_unread_between_its_steps(self, step: Callable, recorder: ModuleType) -> None:
-        step("counted", max_steps=20, metric_every=10)
-        assert recorder.CountingMetrics.looked_at == 2
+    @pytest.mark.parametrize(("every", "read"), [(10, 2), (0, 0)])
+    def test_leaves_metrics_unread_between_its_steps(
+        self, step: Callable, recorder: ModuleType, every: int, read: int
+    ) -> None:
+        step("counted", max_steps=20, metric_every=every)
+        assert recorder.CountingMetrics.looked_at == read
 
-    def test_without_metrics_reads_none(self, step: Callable, recorder: ModuleType) -> None:
-        step("counted", max_steps=20, metric_every=0)
-        assert recorder.CountingMetrics.looked_at == 0
-
-    def test_is_what_history_and_last_metrics_follow(self, step: Callable) -> None:
-        outcome = step("plain", max_steps=5, metric_every=2, callbacks=["recording_trainer:TwoHooks"])
+    def test_is_what_history_and_last_metrics_follow_after_a_resume_too(self, step: Callable) -> None:
+        history = {"callbacks": ["recording_trainer:TwoHooks"], "metric_every": 2}
+        step("plain", max_steps=4, run_id="parts", **history)
+        again = step("plain", max_steps=6, run_id="parts", **history)
+        assert again.calls[-3] == "history [(2, 2.0), (4, 4.0), (6, 6.0)]"
+        outcome = step("plain", max_steps=5, **history)
         assert outcome.calls[-3:] == [
             "history [(2, 2.0), (4, 4.0), (5, 5.0)]",
             "metrics {'train/loss': 5.0}",
             "seen 5",
         ]
         assert outcome.result.metrics == {"train/loss": 5.0}
-
-    def test_history_goes_on_after_a_resume(self, step: Callable) -> None:
-        history = {"callbacks": ["recording_trainer:TwoHooks"], "metric_every": 2}
-        step("plain", max_steps=4, **history)
-        assert step("plain", max_steps=6, **history).calls[-3] == "history [(2, 2.0), (4, 4.0), (6, 6.0)]"
 
 
 class TestWishes:
@@ -177,17 +152,11 @@ class TestWishes:
     def test_to_record_add_steps_between_the_cadence(self, run: Callable) -> None:
         wishes = {"record_at": [2, 3]}
         assert list(run(max_steps=5, metric_every=4, hyperparams=wishes).losses) == [2, 3, 4, 5]
-
-    def test_to_record_do_nothing_where_a_job_wants_no_metrics(self, run: Callable) -> None:
-        assert not run(max_steps=3, metric_every=0, hyperparams={"record_at": [2]}).losses
-
-    def test_to_back_off_are_followed(self, step: Callable) -> None:
-        assert step("short backoff", max_steps=3).result.step == 3
+        assert not run(max_steps=3, metric_every=0, hyperparams=wishes, run_id="b").losses, "the job wants none"
 
     def test_to_back_off_end_when_a_stop_is_asked_for(self, step: Callable) -> None:
-        """The trainer asks for an hour."""
+        """Or else after their time, which for the last step is none. The trainer asks for an hour, or for little."""
+        assert step("short backoff", max_steps=3, run_id="short").result.step == 3
+        assert step("backoff", max_steps=1, run_id="last").result.status == "succeeded"
         outcome = step("backoff", max_steps=3, callbacks=["recording_trainer:StopFromAnotherThread"])
         assert (outcome.result.step, outcome.result.reason) == (1, "called off")
-
-    def test_to_back_off_after_the_last_step_are_not_waited_for(self, step: Callable) -> None:
-        assert step("backoff", max_steps=1).result.status == "succeeded"
