@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 
@@ -22,3 +23,11 @@ def wait_until(
         time.sleep(0.02)
     instead = f"; there is:\n{found()}" if found else ""
     raise AssertionError(f"waited {seconds} s in vain for: {what}{instead}")
+
+
+def is_gone(pid: int) -> bool:
+    """Whether a process has ended; if nobody has waited for it, it is still in the table."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+    except (FileNotFoundError, ProcessLookupError):  # the latter: between opening and reading
+        return True

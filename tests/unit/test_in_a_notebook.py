@@ -80,6 +80,13 @@ def test_an_invalid_job_is_shown_without_the_traceback_of_the_host() -> None:
     assert shown(errors) == ["no such key\n      at: /epoch\n    hint: did you mean epochs?", "no such trainer"]
 
 
+def test_the_traceback_of_a_plugin_is_shown_and_a_secret_is_not() -> None:
+    remember("pass-word")
+    error = PluginError("x fails to import pass-word", traceback="Traceback …\nImportError: no y\n")
+    assert shown(error) == [f"x fails to import {HIDDEN}", "Traceback …\nImportError: no y"]
+    forget_all()
+
+
 def test_an_error_of_any_class_is_shown_so_by_what_notebooks_call() -> None:
     with pytest.raises(HostcoreError) as raised:
         hostcore.run(
@@ -87,14 +94,3 @@ def test_an_error_of_any_class_is_shown_so_by_what_notebooks_call() -> None:
         )
     (text,) = lines(raised.value)
     assert text.startswith("a run in this process has one rank, and the job asks for 2: cpu, cpu\n      at: /devices\n")
-
-
-def test_the_traceback_of_a_plugin_is_shown() -> None:
-    error = PluginError("x fails to import", traceback="Traceback …\nImportError: no y\n")
-    assert shown(error) == ["x fails to import", "Traceback …\nImportError: no y"]
-
-
-def test_a_secret_is_not_shown() -> None:
-    remember("pass-word")
-    assert shown(HostcoreError("not pass-word")) == [f"not {HIDDEN}"]
-    forget_all()

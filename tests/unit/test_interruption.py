@@ -23,7 +23,9 @@ def test_with_a_handler_of_the_hosts_every_other_keyboard_interrupt_is_a_plugins
     with pytest.raises(Interruption) as caught:
         signal.raise_signal(signal.SIGINT)
     assert is_by_signal(caught.value)
-    assert not is_by_signal(KeyboardInterrupt())
+    for other in (KeyboardInterrupt(), ValueError(), SystemExit(), GeneratorExit()):
+        assert not is_by_signal(other)
+    assert [signal_name(number) for number in (9, 40)] == ["SIGKILL", "signal 40"]
 
 
 def test_with_pythons_own_handler_it_is_taken_for_a_ctrl_c() -> None:
@@ -34,16 +36,6 @@ def test_with_pythons_own_handler_it_is_taken_for_a_ctrl_c() -> None:
             assert not thread.submit(is_by_signal, KeyboardInterrupt()).result()
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-@pytest.mark.parametrize("error", [ValueError(), SystemExit(), GeneratorExit()])
-def test_no_other_exception_is_by_a_signal(error: BaseException) -> None:
-    assert not is_by_signal(error)
-
-
-@pytest.mark.parametrize(("number", "name"), [(9, "SIGKILL"), (40, "signal 40")])
-def test_a_signal_has_its_name_or_its_number(number: int, name: str) -> None:
-    assert signal_name(number) == name
 
 
 #: The child gets the signal before anything of the host's runs in it.

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from waiting import wait_until
+from waiting import is_gone, wait_until
 
 from hostcore.probe import Probe
 
@@ -30,26 +30,26 @@ def ask(tmp_path: Path) -> Iterator[Ask]:
         yield start
 
 
-def test_what_it_said_is_the_answer(ask: Ask) -> None:
-    answer = ask("""print('{"sum": 1}\\n{"doing": "more"}\\n{"sum": 2}')""").answer(30)
+def test_what_it_said_in_whole_lines_that_are_objects_is_the_answer(ask: Ask, tmp_path: Path) -> None:
+    """What the interpreter prints at its start is no part of it, and neither is half a line."""
+    (tmp_path / "sitecustomize.py").write_text("print('hello')\n")
+    answer = ask("""print('{hello}\\n[2]\\n{"sum": 1}\\n{"doing": "more"}\\n{"sum": 2}\\n{"su', end="")""").answer(30)
     assert (answer.all("sum"), answer.last("sum"), answer.last("other")) == ([1, 2], 2, None)
+    assert list(answer.lines) == [{"sum": 1}, {"doing": "more"}, {"sum": 2}]
     assert (answer.trouble, answer.hung) == (None, False)
 
 
-def test_what_is_no_object_is_no_part_of_the_answer(ask: Ask) -> None:
-    answer = ask("""print('{hello}\\n{"sum": 1}\\n[2]')""").answer(30)
-    assert list(answer.lines) == [{"sum": 1}]
+def test_an_error_says_what_it_was_doing_and_an_exit_its_code(ask: Ask) -> None:
+    answer = ask("""print('{"doing": "adding"}\\n{"error": "ValueError: no"}')\nraise SystemExit(1)""").answer(30)
+    assert answer.trouble == "ValueError: no (while adding)"
+    answer = ask("raise SystemExit(4)", "0" * 1_000_000).answer(30)  # a long question that is not read
+    assert answer.trouble == "the process exited with 4"
 
 
 def test_of_what_it_prints_without_end_the_end_is_kept(ask: Ask) -> None:
     answer = ask("""import sys; sys.stderr.write("x" * (3 << 20) + "\\n" + "y" * 1000 + "\\nlast\\n")""").answer(30)
     assert len(answer.output) <= 1 << 20
     assert answer.output.endswith("\nlast\n")
-
-
-def test_an_error_says_what_it_was_doing(ask: Ask) -> None:
-    answer = ask("""print('{"doing": "adding"}\\n{"error": "ValueError: no"}')\nraise SystemExit(1)""").answer(30)
-    assert answer.trouble == "ValueError: no (while adding)"
 
 
 def test_a_death_is_told_with_its_signal_and_last_words(ask: Ask) -> None:
@@ -78,14 +78,7 @@ def test_one_that_hangs_is_killed_with_what_it_started(ask: Ask, tmp_path: Path)
     assert answer.trouble == "no answer within 2 s (while waiting)"
     assert answer.hung
     child = answer.last("child")
-    wait_until(lambda: not _runs(child), "what it started to end")  # killed, and perhaps not yet reaped
-
-
-def _runs(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):  # the latter: between opening and reading
-        return False
+    wait_until(lambda: is_gone(child), "what it started to end")  # killed, and perhaps not yet reaped
 
 
 def test_a_child_that_keeps_its_output_open_does_not_keep_it(ask: Ask) -> None:
@@ -101,16 +94,6 @@ def test_a_child_that_keeps_its_output_open_does_not_keep_it(ask: Ask) -> None:
     assert answer.trouble is None
 
 
-def test_what_the_interpreter_prints_at_its_start_is_no_answer(ask: Ask, tmp_path: Path) -> None:
-    (tmp_path / "sitecustomize.py").write_text("print('hello')\n")
-    assert ask("""print('{"sum": 1}')""").answer(30).lines == [{"sum": 1}]
-
-
-def test_half_a_line_is_no_answer(ask: Ask) -> None:
-    answer = ask("""import sys; sys.stdout.write('{"sum": 1}\\n{"su'); sys.exit(3)""").answer(30)
-    assert (answer.lines, answer.trouble) == ([{"sum": 1}], "the process exited with 3")
-
-
 def test_a_question_is_a_line_of_its_standard_input(ask: Ask) -> None:
     source = """
         import json, sys
@@ -120,11 +103,6 @@ def test_a_question_is_a_line_of_its_standard_input(ask: Ask) -> None:
     """
     numbers = list(range(100_000))  # more than a pipe holds
     assert ask(source, str(numbers)).answer(30).last("sum") == sum(numbers)
-
-
-def test_a_long_question_that_is_not_read_keeps_nothing(ask: Ask) -> None:
-    answer = ask("raise SystemExit(4)", "0" * 1_000_000).answer(30)
-    assert answer.trouble == "the process exited with 4"
 
 
 def test_an_interpreter_that_cannot_be_started_is_an_answer() -> None:
@@ -166,8 +144,8 @@ def test_it_ends_when_the_process_that_asked_was_killed(tmp_path: Path, own_sess
         probe, _, said = process.stdout.readline().partition(" ")
         child = int(said.strip()[len('{"child":') : -1])
         process.kill()
-    wait_until(lambda: not _runs(int(probe)), "the probe to end")
+    wait_until(lambda: is_gone(int(probe)), "the probe to end")
     if own_session:
-        wait_until(lambda: not _runs(child), "what it started to end")
+        wait_until(lambda: is_gone(child), "what it started to end")
     else:
         os.killpg(process.pid, signal.SIGKILL)  # the group of the process that asked

@@ -47,120 +47,76 @@ def results(tmp_path: Path) -> Results:
     return Results(tmp_path)
 
 
-class TestARow:
-    def test_that_takes_longer_by_more_than_the_noise_of_both_is_slower(self, results: Results) -> None:
-        done = results.both([10.0, 10.1, 10.2], [11.0, 11.1, 11.2])
-        assert "| row | ms | 10.1 | 11.1 | 1.099 | ± 1.5% | ± 1.4% | slower |" in done.stdout
-        assert "Slower than its noise: row" in done.stdout
-        assert done.returncode == 1
-
-    def test_that_differs_by_less_is_within_its_noise(self, results: Results) -> None:
-        done = results.both([10.0, 10.1, 12.0], [11.0, 11.1, 12.2])
-        assert "| within its noise |" in done.stdout
-        assert done.returncode == 0
-
-    def test_is_judged_in_spite_of_one_round_that_stands_out(self, results: Results) -> None:
-        done = results.both([10.0, 10.1, 10.2, 10.1, 90.0], [12.0, 12.1, 12.2, 12.1, 95.0])
-        assert "| slower |" in done.stdout
-
-    def test_of_which_more_is_better_is_slower_with_less(self, results: Results) -> None:
-        assert "| slower |" in results.both([10, 10, 10], [9, 9, 9], more_is_better=True).stdout
-        assert "| quicker |" in results.both([10, 10, 10], [11, 11, 11], more_is_better=True).stdout
-
-    def test_that_takes_less_is_quicker(self, results: Results) -> None:
-        done = results.both([10, 10, 10], [9, 9, 9])
-        assert "| quicker |" in done.stdout
-        assert done.returncode == 0
-
-    def test_of_a_single_round_is_not_judged(self, results: Results) -> None:
-        done = results.both([10], [20, 20])
-        assert "| unknown | ± 0.0% | not judged: one round |" in done.stdout
-        assert done.returncode == 0
-
-    def test_that_was_zero_has_no_ratio_and_is_judged(self, results: Results) -> None:
-        done = results.both([0, 0], [5, 5])
-        assert "| 0 | 5 | - |" in done.stdout
-        assert done.returncode == 1
-
-    def test_that_is_below_zero_has_no_ratio_and_is_judged(self, results: Results) -> None:
-        assert "| row | ms | -2 | 5 | - | ± 0.0% | ± 0.0% | slower |" in results.both([-2, -2], [5, 5]).stdout
-        assert "| row | ms | -2 | -6 | - | ± 0.0% | ± 0.0% | quicker |" in results.both([-2, -2], [-6, -6]).stdout
-
-    def test_of_one_side_only_is_named(self, results: Results) -> None:
-        results.write(results.old, {"kept": [1, 1], "gone": [1, 1]})
-        results.write(results.new, {"kept": [1, 1], "added": [1, 1]})
-        done = results.compare()
-        assert "In OLD only: gone" in done.stdout
-        assert "In NEW only: added" in done.stdout
-        assert done.returncode == 0
-
-    def test_that_was_not_measured_is_not_compared(self, results: Results) -> None:
-        missing = {"unit": "ms", "less_is_better": True, "values": None, "note": "only a GPU can show it"}
-        measured = {"unit": "ms", "less_is_better": True, "values": [1, 1]}
-        results.write(results.old, {}, rows={"here": measured, "there": missing})
-        results.write(results.new, {}, rows={"here": measured, "there": measured})
-        done = results.compare()
-        assert done.returncode == 0, done.stderr
-        assert "| here | ms |" in done.stdout
-        assert "| there |" not in done.stdout
-        assert "In NEW only: there" in done.stdout
+@pytest.mark.parametrize(
+    ("old", "new", "more_is_better", "line", "code"),
+    [
+        ([10.0, 10.1, 10.2], [11.0, 11.1, 11.2], False, "10.1 | 11.1 | 1.099 | ± 1.5% | ± 1.4% | slower |", 1),
+        ([10.0, 10.1, 12.0], [11.0, 11.1, 12.2], False, "| within its noise |", 0),
+        ([10.0, 10.1, 10.2, 10.1, 90.0], [12.0, 12.1, 12.2, 12.1, 95.0], False, "| slower |", 1),
+        ([10, 10, 10], [9, 9, 9], True, "| slower |", 1),
+        ([10, 10, 10], [9, 9, 9], False, "| quicker |", 0),
+        ([10], [20, 20], False, "| unknown | ± 0.0% | not judged: one round |", 0),
+        ([0, 0], [5, 5], False, "| 0 | 5 | - |", 1),
+        ([-2, -2], [5, 5], False, "-2 | 5 | - | ± 0.0% | ± 0.0% | slower |", 1),
+        ([-2, -2], [-6, -6], False, "-2 | -6 | - | ± 0.0% | ± 0.0% | quicker |", 0),
+    ],
+)
+def test_a_row_is_judged_by_the_noise_of_both(
+    results: Results, old: list[float], new: list[float], more_is_better: bool, line: str, code: int
+) -> None:
+    done = results.both(old, new, more_is_better=more_is_better)
+    assert line in done.stdout
+    assert ("Slower than its noise: row" in done.stdout, done.returncode) == (bool(code), code)
 
 
-def test_the_machines_are_named_and_a_difference_is_said(results: Results) -> None:
-    results.write(results.old, {"row": [1, 1]})
-    results.write(results.new, {"row": [1, 1]}, machine={"cpu": "another", "cores": 2})
+def test_rows_that_one_side_lacks_or_did_not_measure_are_named_and_so_is_a_difference_of_the_machines(
+    results: Results,
+) -> None:
+    measured = {"unit": "ms", "less_is_better": True, "values": [1, 1]}
+    missing = {**measured, "values": None, "note": "only a GPU can show it"}
+    results.write(results.old, {}, rows={"here": measured, "there": missing, "gone": measured})
+    rows = {"here": measured, "there": measured, "added": measured}
+    results.write(results.new, {}, rows=rows, machine={"cpu": "another", "cores": 2})
     done = results.compare()
+    assert done.returncode == 0, done.stderr
+    assert "| here | ms |" in done.stdout
+    assert "| there |" not in done.stdout
+    assert "In OLD only: gone" in done.stdout
+    assert re.search("In NEW only: (added, there|there, added)", done.stdout)
     assert "OLD: cpu one, cores 2, python 3.12.3, torch 2.13.0, date today, commit abc" in done.stdout
     assert "The machines differ in cpu, python, torch: a ratio may be theirs." in done.stdout
 
 
-class TestAnError:
-    """Is one line on standard error; the exit status is 2."""
+NO_RESULT = "not what a benchmark writes"
+NO_NUMBERS = "the values of 'row' are not a list of finite numbers"
+UNITS = "different units of 'row': ms (less is better) and ms (more is better)"
 
-    @staticmethod
-    def _error(results: Results) -> str:
-        done = results.compare()
-        assert (done.returncode, done.stdout) == (2, "")
-        (line,) = done.stderr.splitlines()
-        return line
 
-    @pytest.mark.parametrize(
-        ("content", "words"),
-        [
-            (None, "No such file or directory"),
-            ("| a table |", "not JSON"),
-            ("[]", "not what a benchmark writes"),
-            ('{"rows": {}}', "not what a benchmark writes"),
-            ('{"benchmark": "feed", "settings": 1, "machine": {}, "rows": {}}', "not what a benchmark writes"),
-        ],
-    )
-    def test_names_the_file_that_is_no_result(self, results: Results, content: str | None, words: str) -> None:
-        results.write(results.old, {"row": [1, 1]})
-        if content is not None:
-            results.new.write_text(content)
-        assert f"{results.new}: {words}" in self._error(results)
-
-    @pytest.mark.parametrize("values", [[], [None], "12", [True], [float("nan")]])
-    def test_names_the_row_whose_values_are_no_numbers(self, results: Results, values: Any) -> None:
-        results.write(results.old, {"row": [1, 1]})
-        results.write(results.new, {"row": values})
-        assert "new.json: the values of 'row' are not a list of finite numbers" in self._error(results)
-
-    def test_names_both_benchmarks(self, results: Results) -> None:
-        results.write(results.old, {"row": [1, 1]})
-        results.write(results.new, {"row": [1, 1]}, benchmark="kills")
-        assert self._error(results) == "compare.py: different benchmarks: feed and kills"
-
-    def test_names_the_setting_that_differs(self, results: Results) -> None:
-        results.write(results.old, {"row": [1, 1]})
-        results.write(results.new, {"row": [1, 1]}, settings={"rows": 20})
-        assert self._error(results) == "compare.py: different settings: rows is 10 and 20"
-
-    def test_names_the_row_whose_unit_differs(self, results: Results) -> None:
-        results.write(results.old, {"row": [1, 1]})
-        results.write(results.new, {"row": [1, 1]}, more_is_better=True)
-        words = "different units of 'row': ms (less is better) and ms (more is better)"
-        assert self._error(results) == f"compare.py: {words}"
+@pytest.mark.parametrize(
+    ("new", "words"),
+    [
+        (None, "new.json: No such file or directory"),
+        ("| a table |", "new.json: not JSON"),
+        ("[]", f"new.json: {NO_RESULT}"),
+        ('{"rows": {}}', f"new.json: {NO_RESULT}"),
+        ('{"benchmark": "feed", "settings": 1, "machine": {}, "rows": {}}', f"new.json: {NO_RESULT}"),
+        *(({"values": {"row": one}}, f"new.json: {NO_NUMBERS}") for one in ([], [None], "12", [True], [float("nan")])),
+        ({"benchmark": "kills"}, "compare.py: different benchmarks: feed and kills"),
+        ({"settings": {"rows": 20}}, "compare.py: different settings: rows is 10 and 20"),
+        ({"more_is_better": True}, f"compare.py: {UNITS}"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_compared_is_one_line_that_says_why(results: Results, new: Any, words: str) -> None:
+    results.write(results.old, {"row": [1, 1]})
+    if isinstance(new, str):
+        results.new.write_text(new)
+    elif new is not None:
+        results.write(results.new, **{"values": {"row": [1, 1]}, **new})
+    done = results.compare()
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert words in line
 
 
 def test_what_a_benchmark_writes_can_be_compared(tmp_path: Path) -> None:
@@ -185,11 +141,12 @@ def with_option() -> list[str]:
     return sorted({name for name, options in usages if "--json FILE" in options})
 
 
-@pytest.mark.parametrize("name", with_option())
-def test_a_benchmark_with_the_option_writes_this_shape(name: str) -> None:
-    source = (COMPARE.parent / f"{name}.py").read_text()
-    assert "results.add_option(" in source
-    assert re.search(rf'results\.write\(\w+\.json, "{name}", ', source)
+def test_a_benchmark_with_the_option_writes_this_shape() -> None:
+    assert with_option()
+    for name in with_option():
+        source = (COMPARE.parent / f"{name}.py").read_text()
+        assert "results.add_option(" in source
+        assert re.search(rf'results\.write\(\w+\.json, "{name}", ', source)
 
 
 def test_a_short_run_of_a_benchmark_can_be_compared(tmp_path: Path) -> None:

@@ -43,22 +43,18 @@ def test_rows_for_which_no_time_is_left_are_named_as_skipped(tmp_path: Path) -> 
         assert f"| {name} | - |" in done.stdout
 
 
-@pytest.mark.parametrize("device", ["cuda", "nonsense"])
-def test_a_device_that_cannot_be_used_is_one_error(device: str, tmp_path: Path) -> None:
-    done = bench(tmp_path, "--device", device, CUDA_VISIBLE_DEVICES="")
-    assert done.returncode == 1
-    assert done.stderr.startswith(f"{device}: ")
-    assert done.stderr.endswith("; --device cpu --quick tries the benchmark\n")
-    assert done.stderr.count("\n") == 1
-    assert not (tmp_path / "gpu.json").exists()
-
-
-def test_rows_that_begin_like_no_name_are_one_error(tmp_path: Path) -> None:
+def test_a_device_that_cannot_be_used_and_rows_that_begin_like_no_name_are_one_error(tmp_path: Path) -> None:
+    for device in ("cuda", "nonsense"):
+        done = bench(tmp_path, "--device", device, CUDA_VISIBLE_DEVICES="")
+        assert done.returncode == 1
+        (line,) = done.stderr.splitlines()
+        assert line.startswith(f"{device}: ")
+        assert line.endswith("; --device cpu --quick tries the benchmark")
     done = bench(tmp_path, *CPU, "--only", "step", "--only", "stop")
     assert done.returncode == 2
-    assert done.stderr.splitlines()[-1].startswith(
-        "gpu.py: error: no row begins with 'stop'; there are 'step small bf16', "
-    )
+    expected = "gpu.py: error: no row begins with 'stop'; there are 'step small bf16', "
+    assert done.stderr.splitlines()[-1].startswith(expected)
+    assert not (tmp_path / "gpu.json").exists()
 
 
 def test_copies_overlap_with_kernels_where_both_run(monkeypatch: pytest.MonkeyPatch) -> None:
