@@ -5,6 +5,7 @@ Lightning is imported where it is used: every process of a pytest that collects 
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,7 +42,7 @@ def job(module: str, *, rows: int = 160, **keys: Any) -> dict[str, Any]:
 
 
 def by_lightning(module: str, init: dict[str, Any] | None = None, **trainer: Any) -> Watch:
-    """What Lightning's Trainer does with a module."""
+    """What Lightning's Trainer does with a module, on the first 80 rows."""
     import lightning.pytorch as pl
     import user_modules
     from lit_watch import WATCHED, Watch
@@ -49,7 +50,7 @@ def by_lightning(module: str, init: dict[str, Any] | None = None, **trainer: Any
     pl.seed_everything(SEED)
     model = getattr(user_modules, module)(**(init or {}))
     callbacks = [*trainer.pop("callbacks", ()), Watch()]
-    options = {"max_epochs": 3, "accelerator": "cpu", "logger": False} | trainer
+    options = {"max_epochs": 3, "limit_train_batches": 10, "accelerator": "cpu", "logger": False} | trainer
     own = pl.Trainer(
         callbacks=callbacks,
         enable_checkpointing=False,
@@ -59,3 +60,13 @@ def by_lightning(module: str, init: dict[str, Any] | None = None, **trainer: Any
     )
     own.fit(model, datamodule=user_modules.Data())
     return WATCHED[-1]
+
+
+def by_command(folder: Path, *arguments: str) -> tuple[int, str]:
+    """The exit code and the output of the command in a folder, whose worker has imported Lightning already."""
+    from fork_server import hostcore
+
+    around = {**os.environ, "OMP_NUM_THREADS": "1"}
+    process = hostcore(arguments, imported=FRAMEWORK, cwd=folder, env=around, stdout=-1, stderr=-2, text=True)
+    said, _ = process.communicate()
+    return process.returncode, said

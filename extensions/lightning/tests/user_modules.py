@@ -62,6 +62,8 @@ class NoTest(Data):
 class Classifier(pl.LightningModule):
     """Automatic optimization, logged values, metrics that are no means, a plateau scheduler."""
 
+    monitor = "val_loss"
+
     def __init__(self, lr: float = 0.05, dropout: float = 0.2) -> None:
         super().__init__()
         self.save_hyperparameters()
@@ -100,16 +102,13 @@ class Classifier(pl.LightningModule):
     def configure_optimizers(self):
         optimizer = torch.optim.AdamW(self.parameters(), lr=self.hparams.lr)
         plateau = ReduceLROnPlateau(optimizer, patience=0, factor=0.5, threshold=0.1)
-        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": plateau, "monitor": "val_loss"}}
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": plateau, "monitor": self.monitor}}
 
 
 class Certified(Classifier):
     """Needs no validation to go on."""
 
-    def configure_optimizers(self):
-        optimizer = torch.optim.AdamW(self.parameters(), lr=self.hparams.lr)
-        plateau = ReduceLROnPlateau(optimizer, patience=0, factor=0.5, threshold=0.1)
-        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": plateau, "monitor": "train_loss"}}
+    monitor = "train_loss"
 
 
 class WithLoaders(Classifier):
@@ -228,18 +227,30 @@ class Adversarial(pl.LightningModule):
 class ByHand(Plain):
     """Manual optimization that accumulates gradients itself: a step of the optimizer for every second batch."""
 
+    every = 2
+
     def __init__(self) -> None:
         super().__init__()
         self.automatic_optimization = False
 
     def training_step(self, batch, batch_idx):
-        loss = super().training_step(batch) / 2
+        loss = super().training_step(batch) / self.every
         self.manual_backward(loss)
-        if batch_idx % 2:
+        if (batch_idx + 1) % self.every == 0:
             optimizer = self.optimizers()
             optimizer.step()
             optimizer.zero_grad()
         return loss
+
+
+class ByHandPlain(ByHand):
+    """A step for every batch, where the mean over the rows of two ranks is that over all rows."""
+
+    every = 1
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
 
 
 class Hooked(Classifier):
@@ -323,27 +334,6 @@ class Tuned(pl.LightningModule):
 
     def configure_optimizers(self):
         return torch.optim.Adam(self.head.parameters(), lr=0.01)
-
-
-class ByHandPlain(pl.LightningModule):
-    """Manual optimization, where the mean over the rows of two ranks is that over all rows."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.automatic_optimization = False
-        self.net = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
-
-    def training_step(self, batch, batch_idx):
-        x, y = batch
-        optimizer = self.optimizers()
-        loss = cross_entropy(self.net(x), y)
-        optimizer.zero_grad()
-        self.manual_backward(loss)
-        optimizer.step()
-        return loss
-
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), lr=0.2, momentum=0.9)
 
 
 class NamesOneTwice(Plain):
@@ -490,29 +480,25 @@ class Streamed(Data):
 
 
 class Unsteady(Data):
+    """A sampler that gives as many rows as it says, other ones each time."""
+
+    says, gives = 4, 4
+
     def train_dataloader(self):
         class Order(Sampler):
             generator = random.Random(0)
 
-            def __len__(self):
-                return 4
+            def __len__(_):
+                return self.says
 
-            def __iter__(self):
-                return iter(self.generator.sample(range(100), 4))
-
-        return DataLoader(self.training, batch_size=2, sampler=Order())
-
-
-class TooShort(Data):
-    def train_dataloader(self):
-        class Order(Sampler):
-            def __len__(self):
-                return 9
-
-            def __iter__(self):
-                return iter(range(4))
+            def __iter__(_):
+                return iter(_.generator.sample(range(100), self.gives))
 
         return DataLoader(self.training, batch_size=2, sampler=Order())
+
+
+class TooShort(Unsteady):
+    says = 9
 
 
 class OwnBatches(Data):

@@ -45,19 +45,21 @@ def last_checkpoint(name: str = "fit") -> Path:
     return max(one for one in Path("runs", name, "checkpoints").glob("step-*") if one.is_dir())
 
 
-def test_a_backbone_that_was_unfrozen_goes_on_bit_for_bit() -> None:
+def test_a_backbone_that_was_unfrozen_goes_on_bit_for_bit_and_callbacks_are_told_of_an_error() -> None:
     tuning = {"use": "lightning.pytorch.callbacks:BackboneFinetuning", "init": {"unfreeze_backbone_at_epoch": 1}}
-    found: list[Watch] = []
+    callbacks, found = (tuning, {"use": "lit_killed:Told"}), list[Watch]()
+    lit_killed.Told.errors.clear()
     for name, fails in (("whole", set()), ("failing", {33, 47})):
         lit_killed.Fails.steps |= fails
         for _ in fails:
-            assert run("lit_killed:FailsTuned", tuning, run_id=name, checkpoint_every=6).status == "failed"
-        result = run("lit_killed:FailsTuned", tuning, run_id=name, checkpoint_every=6)
+            assert run("lit_killed:FailsTuned", *callbacks, run_id=name, checkpoint_every=6).status == "failed"
+        result = run("lit_killed:FailsTuned", *callbacks, run_id=name, checkpoint_every=6)
         assert result.status == "succeeded", result.error
         found.append(WATCHED[-1])
     for key, value in found[0].weights.items():
         assert torch.equal(value, found[1].weights[key]), key
     assert found[1].rates == found[0].rates[-len(found[1].rates) :]
+    assert lit_killed.Told.errors == ["failed at 33", "failed at 47"]
 
 
 def test_the_fit_ends_before_the_last_checkpoint_of_a_run_that_a_callback_ends() -> None:
@@ -104,7 +106,7 @@ def test_a_run_that_a_callback_ended_is_not_trained_further_after_an_interrupted
     assert len(events("test")) == 1
 
 
-def test_metrics_of_an_epoch_are_recorded_whatever_the_cadence() -> None:
+def test_metrics_of_an_epoch_are_recorded_whatever_the_cadence_and_no_two_of_one_name() -> None:
     result = run("user_modules:LogsEpochs", metric_every=7, epochs=2)
     assert result.status == "succeeded", result.error
     of_epochs = {"train/loss_epoch", "train/twice"}
@@ -112,11 +114,10 @@ def test_metrics_of_an_epoch_are_recorded_whatever_the_cadence() -> None:
     assert {step for step, names in found.items() if of_epochs <= names} == {20, 40}
     assert {step for step, names in found.items() if "train/half" in names} == {7, 14, 21, 28, 35, 40}
     assert all("train/loss" in names for names in found.values())
-
-
-def test_no_metrics_of_an_epoch_where_a_job_wants_none() -> None:
-    assert run("user_modules:LogsEpochs", metric_every=0, epochs=1).status == "succeeded"
-    assert not events("metrics")
+    assert run("user_modules:LogsEpochs", run_id="none", metric_every=0, epochs=1).status == "succeeded"
+    assert not events("metrics", "none")
+    with pytest.raises(HostcoreError, match="'train_loss' and 'loss', and both are recorded as 'train/loss'"):
+        run("user_modules:NamesOneTwice", run_id="twice", epochs=1)
 
 
 def test_going_back_leaves_the_place_of_the_run() -> None:
@@ -134,68 +135,44 @@ def test_going_back_leaves_the_place_of_the_run() -> None:
     assert WATCHED[-1].losses[33] != found.losses[33]
 
 
-@pytest.mark.parametrize("epoch", [1, 2], ids=["in the middle", "after the last step"])
-def test_schedulers_and_patience_see_a_validation_that_was_interrupted_in_the_next_attempt(epoch: int) -> None:
+def test_schedulers_and_patience_see_a_validation_that_was_interrupted_in_the_next_attempt() -> None:
+    """In the middle, and after the last step."""
     stopping = {"use": STOPPING["use"], "init": {"monitor": "val_loss", "patience": 9}}
     assert run("lit_killed:Interrupted", stopping, **VALIDATION, run_id="whole").status == "succeeded"
     whole = WATCHED[-1]
-    lit_killed.Interrupted.epochs.add(epoch)
-    for status in ("preempted", "succeeded"):
-        result = run("lit_killed:Interrupted", stopping, **VALIDATION)
-        assert result.status == status, result.error
-    told, expected = events("validation"), events("validation", "whole")
-    assert [(one["step"], one["metrics"]) for one in told] == [(one["step"], one["metrics"]) for one in expected]
-    stored: Any = read_state(last_checkpoint(), "state")
     undisturbed: Any = read_state(last_checkpoint("whole"), "state")
-    assert stored["lr_schedulers"] == undisturbed["lr_schedulers"]
-    (patience,) = [name for name in stored["callbacks"] if "EarlyStopping" in name]
-    assert stored["callbacks"][patience] == undisturbed["callbacks"][patience]
-    assert WATCHED[-1].place == whole.place == (3, 60)
-    for name, value in whole.weights.items():
-        assert torch.equal(WATCHED[-1].weights[name], value), name
+    (patience,) = [name for name in undisturbed["callbacks"] if "EarlyStopping" in name]
+    for epoch, name in ((1, "middle"), (2, "last")):
+        lit_killed.Interrupted.epochs.add(epoch)
+        for status in ("preempted", "succeeded"):
+            result = run("lit_killed:Interrupted", stopping, **VALIDATION, run_id=name)
+            assert result.status == status, result.error
+        told, expected = events("validation", name), events("validation", "whole")
+        assert [(one["step"], one["metrics"]) for one in told] == [(one["step"], one["metrics"]) for one in expected]
+        stored: Any = read_state(last_checkpoint(name), "state")
+        assert stored["lr_schedulers"] == undisturbed["lr_schedulers"]
+        assert stored["callbacks"][patience] == undisturbed["callbacks"][patience]
+        assert WATCHED[-1].place == whole.place == (3, 60)
+        for parameter, value in whole.weights.items():
+            assert torch.equal(WATCHED[-1].weights[parameter], value), parameter
 
 
-def test_two_names_that_are_recorded_as_one_are_an_error() -> None:
-    with pytest.raises(HostcoreError, match="'train_loss' and 'loss', and both are recorded as 'train/loss'"):
-        run("user_modules:NamesOneTwice", epochs=1)
-
-
-def test_callbacks_are_told_of_an_error() -> None:
-    lit_killed.Fails.steps.add(3)
-    lit_killed.Told.errors.clear()
-    assert run("lit_killed:FailsTuned", {"use": "lit_killed:Told"}).status == "failed"
-    assert lit_killed.Told.errors == ["failed at 3"]
-
-
-def test_the_first_validation_batches_are_checked_as_lightning_does_it() -> None:
+def test_the_first_validation_batches_are_checked_as_lightning_does_it_but_not_in_a_fit_that_has_begun() -> None:
     Checked.seen.clear()
     run("user_modules:Classifier", {"use": "lit_watch:Checked"}, epochs=1, **VALIDATION)
     checks = [("start", True, False), ("batch 0", True, False), ("batch 1", True, False), ("end", True, False)]
     trained = [("train", False, False), *[(f"batch {index}", False, True) for index in range(3)]]
     assert Checked.seen == [*checks, *trained]
-
-
-def test_a_fit_that_begins_before_the_check_is_not_checked() -> None:
     Checked.seen.clear()
-    watch = {"use": "best-checkpoint", "monitor": "val_loss"}
-    result = run("user_modules:Classifier", {"use": "lit_watch:CheckedLate"}, epochs=1, **VALIDATION)
-    assert result.status == "succeeded", result.error
+    late = {"use": "lit_watch:CheckedLate"}
+    assert run("user_modules:Classifier", late, epochs=1, **VALIDATION, run_id="late").status == "succeeded"
     assert [name for name, *_ in Checked.seen] == ["fit", "train", "batch 0", "batch 1", "batch 2"]
-    late = run(
-        "user_modules:Classifier",
-        {"use": "lit_watch:CheckedLate"},
-        epochs=1,
-        **VALIDATION,
-        run_id="late",
-        callbacks=[watch],
-    )
-    assert (late.status, late.error.hint) == ("failed", "did you mean 'val/loss'?")
-
-
-def test_a_monitor_that_is_not_logged_is_an_invalid_job() -> None:
-    watch = {"use": "best-checkpoint", "monitor": "val_loss"}
+    # So a monitor that is not logged is an invalid job, or else a failure.
+    keys = {"epochs": 1, **VALIDATION, "callbacks": [{"use": "best-checkpoint", "monitor": "val_loss"}]}
+    failed = run("user_modules:Classifier", late, **keys, run_id="later")
+    assert (failed.status, failed.error.hint) == ("failed", "did you mean 'val/loss'?")
     with pytest.raises(HostcoreError) as caught:
-        run("user_modules:Classifier", epochs=1, **VALIDATION, callbacks=[watch])
+        run("user_modules:Classifier", **keys, run_id="invalid")
     (error,) = caught.value.errors
     assert (error.pointer, error.hint) == ("/callbacks/0/monitor", "did you mean 'val/loss'?")
 

@@ -36,18 +36,28 @@ def test_sections_say_what_the_loaders_do(tmp_path: Any) -> None:
     }
 
 
-def test_a_split_without_a_step_method_has_no_section() -> None:
-    assert LightningTrainer().data_sections(named("Plain"), DataContext()).keys() == {"dataset"}
+@pytest.mark.parametrize(
+    ("module", "data", "sections"),
+    [
+        pytest.param("Plain", "Data", {"dataset"}, id="without a step method"),
+        pytest.param("WithLoaders", None, {"dataset", "validation"}, id="the module has the loaders"),
+        pytest.param("Classifier", None, None, id="nobody has them, and the data is that of the job"),
+    ],
+)
+def test_a_split_without_a_step_or_a_loader_has_no_section(
+    module: str, data: str | None, sections: set[str] | None
+) -> None:
+    found = LightningTrainer().data_sections(named(module, data), DataContext())
+    assert (found.keys() if found else None) == sections
 
 
-def test_a_module_may_have_the_loaders_itself() -> None:
-    found = LightningTrainer().data_sections(named("WithLoaders", None), DataContext())
+def test_a_data_module_may_ask_how_many_ranks_there_are_and_little_else() -> None:
+    found = LightningTrainer().data_sections(named(data="AsksTrainer"), DataContext(world_size=2))
     assert found is not None
-    assert found.keys() == {"dataset", "validation"}
-
-
-def test_a_module_without_loaders_leaves_the_data_to_the_job() -> None:
-    assert LightningTrainer().data_sections(named("Classifier", None), DataContext()) is None
+    assert found["dataset"]["batch_size"] == 8
+    with pytest.raises(CannotRun, match=r"`trainer\.max_epochs` is not known where the data is prepared") as caught:
+        LightningTrainer().data_sections(named(data="AsksTrainer", asked="max_epochs"), DataContext())
+    assert caught.value.pointer == "/datamodule"
 
 
 def test_more_rows_than_the_dataset_has() -> None:
@@ -127,30 +137,12 @@ def test_a_sampler_gives_an_order_for_each_epoch(data: str, rows: int) -> None:
     assert torch.equal(loaders.batch(range(40, 48), "train", epoch=3)[0], order(1, 3)[40:48])
     assert not torch.equal(order(1, 3), order(1, 4))
     assert not torch.equal(order(1, 3), order(2, 3))
-    drawn, whole = order(1, 3), Loaders(named(), seed=1).batch(range(160), "train")[0]
+    ctx = StepContext(hyperparams=given, job=Job(seed=1))
+    drawn, _ = LightningTrainer().transform_batch(indices(*range(rows)), generator(1, 3, 0), ctx)
+    assert torch.equal(drawn, order(1, 3)), "the epoch is that of the batch"
+    whole = Loaders(named(), seed=1).batch(range(160), "train")[0]
     numbers = [int((whole == row).all(1).nonzero()[0]) for row in drawn]
     assert all(one % 4 for one in numbers) if data == "Weighted" else sorted(numbers) == [*range(0, 160, 2)]
-
-
-def test_the_epoch_is_that_of_the_batch() -> None:
-    ctx = StepContext(hyperparams=named(data="Weighted"), job=Job(seed=1))
-    found = [
-        LightningTrainer().transform_batch(indices(*range(160)), generator(1, epoch, 0), ctx)[0] for epoch in (3, 4)
-    ]
-    for one, epoch in zip(found, (3, 4), strict=True):
-        assert torch.equal(one, Loaders(ctx.hyperparams, seed=1).batch(range(160), "train", epoch=epoch)[0])
-
-
-def test_a_data_module_may_ask_how_many_ranks_there_are() -> None:
-    found = LightningTrainer().data_sections(named(data="AsksTrainer"), DataContext(world_size=2))
-    assert found is not None
-    assert found["dataset"]["batch_size"] == 8
-
-
-def test_what_a_data_module_cannot_ask_the_trainer_is_named() -> None:
-    with pytest.raises(CannotRun, match=r"`trainer\.max_epochs` is not known where the data is prepared") as caught:
-        LightningTrainer().data_sections(named(data="AsksTrainer", asked="max_epochs"), DataContext())
-    assert caught.value.pointer == "/datamodule"
 
 
 def test_data_is_prepared_once_by_the_ranks_of_a_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,34 +159,23 @@ def test_data_is_prepared_once_by_the_ranks_of_a_machine(tmp_path: Path, monkeyp
     monkeypatch.setenv("MASTER_PORT", "2")  # another attempt
     assert [prepare(rank=rank, world_size=2) for rank in (0, 1)] == [2, 2]
     assert [prepare() for _ in range(2)] == [3, 4]
-
-
-def test_a_module_prepares_its_data_behind_the_data_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
     LightningTrainer().data_sections(named("DownloadingModule", "Downloads"), DataContext())
-    assert (tmp_path / "prepared.txt").read_text().split() == ["once", "module"]
+    assert (tmp_path / "prepared.txt").read_text().split()[-2:] == ["once", "module"], "the module's comes behind"
 
 
 def test_a_wait_for_another_process_is_told_and_bounded(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     given = named(data="Downloads")
 
-    def wait() -> None:
-        prepare_once(lambda: None, tmp_path, given, several=False, quiet_seconds=0.01, longest_seconds=0.01)
+    def wait(asked: Hyperparams) -> None:
+        prepare_once(lambda: None, tmp_path, asked, several=False, quiet_seconds=0.01, longest_seconds=0.01)
 
     def held() -> None:
+        wait(named(data="Downloads", rows=4))  # other arguments do not wait
         with pytest.raises(CannotRun, match="another process has been running prepare_data of user_modules:Downloads"):
-            wait()
+            wait(given)
 
     prepare_once(held, tmp_path, given, several=False)
     assert "waiting for another process, which runs prepare_data of user_modules:Downloads" in caplog.text
-
-
-def test_other_arguments_do_not_wait(tmp_path: Path) -> None:
-    def other() -> None:
-        given = named(data="Downloads", rows=4)
-        prepare_once(lambda: None, tmp_path, given, several=False, quiet_seconds=0.01, longest_seconds=0.01)
-
-    prepare_once(other, tmp_path, named(data="Downloads"), several=False)
 
 
 @pytest.mark.parametrize(
@@ -220,9 +201,6 @@ def test_what_cannot_be_read_by_index_is_refused(data: str, says: str, way_out: 
     assert says in caught.value.message
     assert way_out in (caught.value.hint or "")
     assert caught.value.pointer == "/datamodule"
-
-
-def test_a_wrong_constructor_argument_is_named() -> None:
     with pytest.raises(CannotRun, match="got an unexpected keyword argument 'row'") as caught:
         Loaders(named(row=3), seed=0)
     assert caught.value.pointer == "/datamodule_init"

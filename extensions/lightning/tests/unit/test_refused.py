@@ -15,6 +15,7 @@ from user_modules import Classifier, Data
 
 from hostcore_builtin_plugins.extras import install_command
 from hostcore_hookspecs import HostcoreError, ImportPath, InvalidData, Job, RunState, StepContext
+from hostcore_lightning.checkpoint import export
 from hostcore_lightning.configuring import configured
 from hostcore_lightning.fit import Fit
 from hostcore_lightning.indices import Indices
@@ -53,24 +54,19 @@ def test_a_module_that_lacks_something(module: str, job: Job | None, says: str) 
     assert error.message == says
     assert error.pointer == "/module"
     assert error.hint
-
-
-def test_clipping_by_the_host_of_a_module_that_optimizes_by_hand() -> None:
+    # Nor does the host clip the gradients of a module that optimizes by hand.
     assert refused(context("ByHand", gradient_clip_val=1.0)).pointer == "/gradient_clip_val"
 
 
 @pytest.mark.parametrize(
-    ("callback", "way_out"),
-    [("ModelCheckpoint", "best-checkpoint"), ("StochasticWeightAveraging", "WeightAveraging"), ("Timer", "max_steps")],
+    ("callback", "init", "way_out"),
+    [
+        ("ModelCheckpoint", {}, "best-checkpoint"),
+        ("StochasticWeightAveraging", {"swa_lrs": 0.1}, "WeightAveraging"),
+        ("Timer", {"duration": "00:00:01:00"}, "max_steps"),
+    ],
 )
-def test_callbacks_that_steer_a_trainer(callback: str, way_out: str) -> None:
-    init = (
-        {"swa_lrs": 0.1}
-        if callback.startswith("Stochastic")
-        else {"duration": "00:00:01:00"}
-        if callback == "Timer"
-        else {}
-    )
+def test_callbacks_that_steer_a_trainer(callback: str, init: dict[str, Any], way_out: str) -> None:
     use = CallbackUse(use=ImportPath(f"lightning.pytorch.callbacks:{callback}"), init=init)
     error = refused(context("Plain", callbacks=(use,)))
     assert error.pointer == "/callbacks/0/use"
@@ -95,16 +91,11 @@ def test_a_module_of_the_other_package_is_told_apart(monkeypatch: pytest.MonkeyP
     assert "import lightning.pytorch as pl" in (refused(context("Other")).hint or "")
 
 
-def test_a_checkpoint_of_the_module_is_dropped_with_a_warning() -> None:
-    with pytest.warns(UserWarning, match="ModelCheckpoint is left out"):
-        fit = made(context("Hooked"))
-    assert [type(one).__name__ for one in fit.view.callbacks] == ["EarlyStopping"]
-
-
-def test_callbacks_that_only_look_are_left_out_where_a_module_brings_them() -> None:
-    with pytest.warns(UserWarning, match="is left out") as warned:
-        fit = made(context("BringsMonitors"))
-    assert not fit.view.callbacks
+def test_checkpoints_and_callbacks_that_only_look_are_left_out_with_a_warning_where_a_module_brings_them() -> None:
+    for module, left in (("Hooked", ["EarlyStopping"]), ("BringsMonitors", [])):
+        with pytest.warns(UserWarning, match="is left out") as warned:
+            fit = made(context(module))
+        assert [type(one).__name__ for one in fit.view.callbacks] == left
     assert "lr-monitor" in str(warned[0].message)
     use = CallbackUse(use=ImportPath("lightning.pytorch.callbacks:LearningRateMonitor"))
     assert "lr-monitor" in (refused(context("Plain", callbacks=(use,))).hint or "")
@@ -131,46 +122,40 @@ def test_validations_in_the_words_of_the_trainer(
     assert (view.val_check_interval, view.check_val_every_n_epoch) == found
 
 
-def weights(path: Path) -> Any:
-    ctx = context("Classifier")
+def weights(path: Path, module: str = "Classifier") -> Any:
+    ctx = context(module)
     ctx.model_handles = {"weights": str(path)}
     return made(ctx).module
 
 
-@pytest.fixture
-def written_by_lightning(tmp_path: Path) -> Callable[..., Path]:
-    """A checkpoint of ``pl.Trainer``."""
+@pytest.fixture(scope="module")
+def written_by_lightning(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Makes a checkpoint of ``pl.Trainer`` with such hyperparameters."""
+    folder = tmp_path_factory.mktemp("theirs")
+    model = Classifier()
+    trainer = pl.Trainer(
+        max_steps=1, accelerator="cpu", logger=False, default_root_dir=folder, limit_val_batches=0,
+        enable_progress_bar=False, enable_model_summary=False, enable_checkpointing=False,
+    )  # fmt: skip
+    trainer.fit(model, datamodule=Data())
 
     def write(**hyperparameters: Any) -> Path:
-        model = Classifier()
         model.hparams.update(hyperparameters)
-        trainer = pl.Trainer(
-            max_steps=2, accelerator="cpu", logger=False, default_root_dir=tmp_path, limit_val_batches=0,
-            enable_progress_bar=False, enable_model_summary=False, enable_checkpointing=False,
-        )  # fmt: skip
-        trainer.fit(model, datamodule=Data())
-        trainer.save_checkpoint(tmp_path / "their.ckpt")
-        return tmp_path / "their.ckpt"
+        trainer.save_checkpoint(folder / "their.ckpt")
+        return folder / "their.ckpt"
 
     return write
 
 
-def test_weights_of_a_checkpoint_that_lightning_wrote(written_by_lightning: Callable[..., Path]) -> None:
+def test_weights_of_a_checkpoint_that_lightning_wrote_are_read_without_running_its_code(
+    written_by_lightning: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = written_by_lightning(given=argparse.Namespace(width=4))
     stored = torch.load(path, weights_only=False)["state_dict"]
     assert torch.equal(weights(path).net[0].weight, stored["net.0.weight"])
-
-
-def test_weights_beside_other_objects_are_not_loaded(written_by_lightning: Callable[..., Path]) -> None:
     with pytest.raises(InvalidData, match="the file holds objects beside tensors") as caught:
         weights(written_by_lightning(given=Data()))
     assert "weights_only=False" in (caught.value.hint or "")
-
-
-def test_weights_are_not_unpickled_by_a_torch_that_cannot_do_that_safely(
-    written_by_lightning: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = written_by_lightning()
     monkeypatch.setattr(torch, "__version__", torch.torch_version.TorchVersion("2.9.1"))
     with pytest.raises(HostcoreError, match=r"torch 2\.9\.1 cannot read safely"):
         weights(path)
@@ -185,19 +170,14 @@ def test_weights_in_a_file_of_another_kind(tmp_path: Path, content: str) -> None
     assert caught.value.hint
 
 
-def test_weights_of_a_checkpoint_of_lightning(tmp_path: Any) -> None:
-    from hostcore_lightning.checkpoint import export
-
+def test_what_is_exported_is_a_checkpoint_of_lightning_whose_weights_are_read(tmp_path: Path) -> None:
     fit = made(context("Classifier"))
     export(fit, tmp_path)
-    assert torch.equal(Classifier.load_from_checkpoint(tmp_path / "model.ckpt").net[0].weight, fit.module.net[0].weight)
-    ctx = context("Classifier")
-    ctx.model_handles = {"weights": str(tmp_path / "model.ckpt")}
-    assert torch.equal(made(ctx).module.net[0].weight, fit.module.net[0].weight)
-    ctx = context("Plain")
-    ctx.model_handles = {"weights": str(tmp_path / "model.ckpt")}
+    exported = tmp_path / "model.ckpt"
+    for read in (Classifier.load_from_checkpoint(exported), weights(exported)):
+        assert torch.equal(read.net[0].weight, fit.module.net[0].weight)
     with pytest.raises(Exception, match="the weights cannot be loaded into Plain"):
-        made(ctx)
+        weights(exported, "Plain")
 
 
 def test_lightning_that_is_missing_is_said_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
