@@ -13,64 +13,20 @@ import pyarrow.parquet as pq
 import torch
 from fork_server import hostcore
 
-LLAMA = {
-    "model_type": "llama",
-    "vocab_size": 320,
-    "hidden_size": 32,
-    "intermediate_size": 64,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "max_position_embeddings": 128,
-    "tie_word_embeddings": True,
-}
-GPT2 = {
-    "model_type": "gpt2",
-    "vocab_size": 320,
-    "n_embd": 32,
-    "n_layer": 2,
-    "n_head": 4,
-    "n_positions": 128,
-    "resid_pdrop": 0.0,
-    "embd_pdrop": 0.0,
-    "attn_pdrop": 0.0,
-    "bos_token_id": 1,
-    "eos_token_id": 1,
-}
 BERT = {
-    "model_type": "bert",
-    "vocab_size": 320,
-    "hidden_size": 32,
-    "intermediate_size": 64,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "max_position_embeddings": 128,
-}
+    "model_type": "bert", "vocab_size": 320, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "max_position_embeddings": 128,
+}  # fmt: skip
+LLAMA = {**BERT, "model_type": "llama", "tie_word_embeddings": True}
+GPT2 = {
+    "model_type": "gpt2", "vocab_size": 320, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 128,
+    "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0, "bos_token_id": 1, "eos_token_id": 1,
+}  # fmt: skip
 
 CHAT = "{% for message in messages %}{{ message['role'] }}: {{ message['content'] }}</s>{% endfor %}"
 
-WORDS = [
-    "the",
-    "mill",
-    "turns",
-    "when",
-    "the",
-    "wind",
-    "blows",
-    "and",
-    "rests",
-    "while",
-    "the",
-    "miller",
-    "sleeps",
-    "under",
-    "an",
-    "old",
-    "oak",
-    "by",
-    "the",
-    "slow",
-    "river",
-]
+SENTENCE = "the mill turns when the wind blows and rests while the miller sleeps under an old oak by the slow river"
+WORDS = SENTENCE.split()
 
 
 def texts(count: int = 96) -> list[str]:

@@ -31,21 +31,19 @@ def test_an_input_of_the_job_is_the_model_and_the_name_is_only_a_name(tmp_path: 
     assert found.learning_rate == 2e-5
 
 
-def test_meta_refuses_other_architectures(tmp_path: Path) -> None:
-    written = MetaHyperparams(model_id=model(tmp_path, BERT))
-    with pytest.raises(InvalidSettings, match="model of type 'bert', and this framework takes llama"):
-        MetaTrainer().settings(StepContext(hyperparams=written))
-
-
-def test_a_text_longer_than_the_model_takes_is_refused_in_the_words_of_the_job(tmp_path: Path) -> None:
-    written = HfHyperparams(model_id=model(tmp_path, LLAMA), max_seq_len=129)
-    with pytest.raises(InvalidSettings, match="takes 128 tokens") as refused:
-        HfTrainer().settings(StepContext(hyperparams=written))
-    assert refused.value.pointer == "/max_seq_len"
-
-
-def test_a_tokenizer_that_is_missing_is_told_in_the_words_of_the_job(tmp_path: Path) -> None:
-    written = HfHyperparams(model_id=model(tmp_path, LLAMA), tokenizer_name=str(tmp_path))
-    with pytest.raises(InvalidSettings, match=r"no tokenizer_config\.json") as refused:
-        HfTrainer().setup(StepContext(hyperparams=written))
-    assert refused.value.pointer == "/tokenizer_name"
+@pytest.mark.parametrize(
+    ("trainer", "hyperparams", "config", "keys", "message", "pointer"),
+    [
+        (MetaTrainer, MetaHyperparams, BERT, {}, "model of type 'bert', and this framework takes llama", "/model_id"),
+        (HfTrainer, HfHyperparams, LLAMA, {"max_seq_len": 129}, "takes 128 tokens", "/max_seq_len"),
+        (HfTrainer, HfHyperparams, LLAMA, {"tokenizer_name": ""}, r"no tokenizer_config\.json", "/tokenizer_name"),
+    ],
+)
+def test_what_does_not_fit_is_refused_in_the_words_of_the_job(
+    tmp_path: Path, trainer: Any, hyperparams: Any, config: Any, keys: Any, message: str, pointer: str
+) -> None:
+    given = {name: value or str(tmp_path) for name, value in keys.items()}
+    written = hyperparams(model_id=model(tmp_path, config), **given)
+    with pytest.raises(InvalidSettings, match=message) as refused:
+        trainer().setup(StepContext(hyperparams=written))
+    assert refused.value.pointer == pointer

@@ -30,16 +30,12 @@ def built(tokenizer_folder: Path, config: Any, **settings: Any) -> Any:
 def test_texts_longer_than_a_model_takes_are_refused(
     tokenizer_folder: Path, config: Any, task: str, longest: int
 ) -> None:
-    built(tokenizer_folder, config, task=task, max_length=longest)
+    ids = torch.full((1, longest), 5)
+    model = built(tokenizer_folder, config, task=task, max_length=longest)
+    assert model(input_ids=ids, attention_mask=torch.ones_like(ids)).logits.shape == (1, longest, 320)
     with pytest.raises(InvalidSettings, match=f"takes {longest} tokens") as refused:
         built(tokenizer_folder, config, task=task, max_length=longest + 1)
     assert refused.value.pointer == "/max_length"
-
-
-def test_the_longest_text_that_is_taken_can_be_computed(tokenizer_folder: Path) -> None:
-    model = built(tokenizer_folder, ROBERTA, task="masked-lm", max_length=126)
-    ids = torch.full((1, 126), 5)
-    assert model(input_ids=ids, attention_mask=torch.ones_like(ids)).logits.shape == (1, 126, 320)
 
 
 @pytest.mark.parametrize(
@@ -66,11 +62,8 @@ def test_a_configuration_that_loads_code_is_refused(
     with pytest.raises(InvalidSettings, match="code of the installed transformers alone") as refused:
         built(tokenizer_folder, **given)
     assert refused.value.pointer.startswith("/config/" if where == "config" else "/model")
-
-
-def test_attention_that_transformers_has_itself_is_taken(tokenizer_folder: Path) -> None:
     model = built(tokenizer_folder, {**LLAMA, "attn_implementation": "eager", "quantization_config": None})
-    assert model.config._attn_implementation == "eager"
+    assert model.config._attn_implementation == "eager", "attention that transformers has itself is taken"
 
 
 def test_an_adapter_in_the_models_folder_is_refused(tokenizer_folder: Path, tmp_path: Path) -> None:

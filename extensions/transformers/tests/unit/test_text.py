@@ -55,11 +55,6 @@ def test_masks_are_a_function_of_the_generator_and_labels_are_what_was_there(tok
     assert not predicted[first["attention_mask"] == 0].any()
 
 
-def test_a_class_that_there_is_not_is_refused(tokenizer: Any) -> None:
-    with pytest.raises(InvalidData, match="has 3, and the classes are 0 to 2"):
-        encoded(tokenizer, {"text": ["a", "b"], "label": [0, 3]}, task="sequence-classification", num_labels=3)
-
-
 CONVERSATIONS = {
     "no JSON": ('[{"role": "user"', "row 1 of a batch is not JSON"),
     "no list": ('{"role": "user", "content": "a"}', "row 1 of a batch has no conversation"),
@@ -99,14 +94,11 @@ def test_a_column_of_another_type_is_refused_where_the_data_is_named(case: str) 
     assert refused.value.pointer == "/validation"
 
 
-def test_a_column_that_is_missing_is_said_with_those_that_there_are() -> None:
+def test_all_kinds_of_strings_are_texts_and_a_column_that_is_missing_is_said_with_those_that_there_are() -> None:
+    for kind in (pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())):
+        check_columns(pa.schema({"text": kind}), Hyperparams(), "train")
     with pytest.raises(InvalidData, match='the test data has no column "text"; it has: body, title'):
         check_columns(pa.schema({"body": pa.string(), "title": pa.string()}), Hyperparams(), "test")
-
-
-@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())])
-def test_all_kinds_of_strings_are_texts(kind: pa.DataType) -> None:
-    check_columns(pa.schema({"text": kind}), Hyperparams(), "train")
 
 
 def test_a_packer_loses_no_token_and_goes_on_with_the_remainder() -> None:
@@ -120,12 +112,9 @@ def test_a_packer_loses_no_token_and_goes_on_with_the_remainder() -> None:
     taken = torch.cat([torch.cat(blocks).flatten(), packer.remainder])
     assert taken.tolist() == [token for text in texts_ for token in text]
     assert len(packer.remainder) < 8
-
-
-def test_an_evaluation_has_all_tokens_and_predicts_none_of_the_padding() -> None:
     packer = Packer(4)
     packer.remainder = torch.tensor([7])
-    found = packer.take_all([[1, 2, 3], [4, 5, 6]])
+    found = packer.take_all([[1, 2, 3], [4, 5, 6]])  # in an evaluation, none of the padding is predicted
     assert found["labels"].tolist() == [[1, 2, 3, 4], [5, 6, IGNORED, IGNORED]]
     assert found["input_ids"].tolist() == [[1, 2, 3, 4], [5, 6, 0, 0]]
     assert packer.remainder.tolist() == [7]
