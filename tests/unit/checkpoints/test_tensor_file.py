@@ -61,7 +61,7 @@ def test_nothing_is_stored_twice_and_everything_else_stays_where_it_was(stored, 
 def test_tied_weights_are_under_their_first_name_in_the_file_and_under_both_in_the_state(stored, tmp_path):
     embedding = torch.randn(4, 2)
     weights = TensorFile("model.safetensors", {"embedding": embedding, "head": embedding})
-    assert {**weights}.keys() == {"embedding", "head"}, "callbacks read it as the mapping that it is"
+    assert len(weights) == len({**weights}) == 2, "callbacks read it as the mapping that it is"
     found = stored({"before": embedding, "model": weights})
     assert torch.equal(found["before"], embedding)
     assert set(load_file(tmp_path / "trainer/model.safetensors")) == {"embedding"}

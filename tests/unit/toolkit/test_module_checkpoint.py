@@ -26,6 +26,7 @@ from hostcore_toolkit import (
     ModuleCheckpointError,
     OptimizerBundle,
     build_default_adamw_bundle,
+    files,
     load_trainable_module_checkpoint,
     save_trainable_module_checkpoint,
 )
@@ -206,6 +207,16 @@ class TestACrash:
         else:
             assert torch.equal(into.down, old.down)
             assert calls == ["checkpoint_meta.json"]
+
+    def test_while_a_file_is_written_keeps_the_file_that_was_there(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        path = tmp_path / "x"
+        files.write_atomically(path, b"old")
+        monkeypatch.setattr(files.os, "fsync", lambda _: (_ for _ in ()).throw(OSError(errno.EIO, "no")))
+        with pytest.raises(OSError, match="no"):
+            files.write_atomically(path, b"new")
+        assert (path.read_bytes(), names(tmp_path)) == (b"old", {"x"})
 
 
 class TestADifference:

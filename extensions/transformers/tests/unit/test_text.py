@@ -55,6 +55,11 @@ def test_masks_are_a_function_of_the_generator_and_labels_are_what_was_there(tok
     assert not predicted[first["attention_mask"] == 0].any()
 
 
+def test_a_class_that_there_is_not_is_refused(tokenizer: Any) -> None:
+    with pytest.raises(InvalidData, match="has 3, and the classes are 0 to 2"):
+        encoded(tokenizer, {"text": ["a", "b"], "label": [0, 3]}, task="sequence-classification", num_labels=3)
+
+
 CONVERSATIONS = {
     "no JSON": ('[{"role": "user"', "row 1 of a batch is not JSON"),
     "no list": ('{"role": "user", "content": "a"}', "row 1 of a batch has no conversation"),
