@@ -14,21 +14,13 @@ import orjson
 import pytest
 from command_line import COMMAND, Said, said_by
 from fork_server import popen
-from waiting import wait_until
+from waiting import is_gone, wait_until
 
 HERE = Path(__file__).parent
 #: What the installed ``torchrun`` is; so it begins as a fork.
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run")
 #: What one torchrun would have taken from another, and what changes where the runs go.
 _NOT_PASSED_ON = ("HOSTCORE_", "TORCHELASTIC_", "RANK", "WORLD_SIZE", "LOCAL_RANK", "OMP_NUM_THREADS")
-
-
-def is_gone(pid: int) -> bool:
-    """Whether a process has ended; if nobody has waited for it, it is still in the table."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except FileNotFoundError:
-        return True
 
 
 @attrs.frozen

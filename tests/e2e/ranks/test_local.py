@@ -36,6 +36,9 @@ class TestARunOnTwoRanks:
         assert next(event for event in events if event["event"] == "run_started")["world_size"] == 2
         assert {event["src"][0] for event in events if event["src"]} == {0}
         assert [event["event"] for event in folder.run("trained").of_rank(1)] == ["run_succeeded"]
+        record = json.loads((folder.run("trained").path / "config" / "run.json").read_text())
+        assert record["world_size"] == 2
+        assert record["environment"]["threads"] >= 1
 
     def test_has_a_file_for_what_each_rank_prints(self, ran: Mapping, folder: Any, finish: Callable) -> None:
         for rank in range(2):
@@ -46,70 +49,47 @@ class TestARunOnTwoRanks:
         shown = finish(folder.hostcore("logs", "trained", "--output", "--rank", "1"))
         assert (shown.code, shown.out) == (0, folder.run("trained").output(1))
 
-    def test_shares_the_processors_among_its_ranks(self, ran: Mapping, folder: Any) -> None:
-        record = json.loads((folder.run("trained").path / "config" / "run.json").read_text())
-        assert record["world_size"] == 2
-        assert record["environment"]["threads"] >= 1
-
     def test_is_verified_and_shown_with_its_ranks(self, ran: Mapping, folder: Any, finish: Callable) -> None:
         verified, status = finish(folder.hostcore("verify", "trained")), finish(folder.hostcore("status", "trained"))
         assert (verified.code, verified.err) == (0, "")
         assert "devices     2 ranks: cpu, cpu" in status.out
 
 
-class TestARankThatRaises:
-    def test_is_the_one_that_is_told(self, ran: Mapping, folder: Any) -> None:
-        error = folder.run("raised").result["error"]
-        assert (error["type"], error["message"], error["rank"]) == ("ValueError", "rank 1 has exploded", 1)
-        assert "pair_trainer:Trainer" in error["plugin"]
-        assert error == folder.run("raised").events[-1]["error"]
-
-    def test_has_its_traceback_shown_and_no_other(self, ran: Mapping) -> None:
-        assert ran["raised"].code == 1
-        assert ran["raised"].err.count("Traceback") == 1
-        assert "error: ValueError: rank 1 has exploded (in pair_trainer:Trainer, on rank 1)" in ran["raised"].err
-        assert "gloo" not in ran["raised"].err
-
-    def test_takes_the_other_one_along(self, ran: Mapping, folder: Any) -> None:
-        assert [name for name in folder.run("raised").names if name in ENDS] == ["run_failed"]
+def test_a_rank_that_raises_is_the_one_that_is_told_and_takes_the_other_one_along(ran: Mapping, folder: Any) -> None:
+    error = folder.run("raised").result["error"]
+    assert (error["type"], error["message"], error["rank"]) == ("ValueError", "rank 1 has exploded", 1)
+    assert "pair_trainer:Trainer" in error["plugin"]
+    assert error == folder.run("raised").events[-1]["error"]
+    assert [name for name in folder.run("raised").names if name in ENDS] == ["run_failed"]
+    assert ran["raised"].code == 1
+    assert ran["raised"].err.count("Traceback") == 1
+    assert "error: ValueError: rank 1 has exploded (in pair_trainer:Trainer, on rank 1)" in ran["raised"].err
+    assert "gloo" not in ran["raised"].err
 
 
-class TestARankThatIsKilled:
-    def test_is_told_though_it_said_nothing(self, ran: Mapping, folder: Any) -> None:
-        error = folder.run("killed").result["error"]
-        assert (ran["killed"].code, error["type"], error["rank"]) == (1, "WorkerDied", 0)
-        assert error["message"].startswith("the worker of rank 0 was killed by SIGKILL after step ")
-
-    def test_ends_the_run_once(self, ran: Mapping, folder: Any) -> None:
-        assert [name for name in folder.run("killed").names if name in ENDS] == ["run_failed"]
+def test_a_rank_that_is_killed_is_told_though_it_said_nothing_and_ends_the_run_once(ran: Mapping, folder: Any) -> None:
+    error = folder.run("killed").result["error"]
+    assert (ran["killed"].code, error["type"], error["rank"]) == (1, "WorkerDied", 0)
+    assert error["message"].startswith("the worker of rank 0 was killed by SIGKILL after step ")
+    assert [name for name in folder.run("killed").names if name in ENDS] == ["run_failed"]
 
 
-@pytest.fixture(scope="module")
-def stopped(folder: Any, finish: Callable) -> Mapping[str, Any]:
-    """Two slow runs, one ended by a signal, one by a command. With the processes of their workers."""
+def test_stopping_ends_all_ranks_at_one_step_with_a_checkpoint_and_leaves_nobody(
+    folder: Any, finish: Callable, gone: Callable
+) -> None:
+    """Two slow runs, one ended by a signal, one by a command."""
     started = {name: folder.hostcore("run", folder.job(name, **SLOW)) for name in ("signalled", "cancelled")}
     pids = [pid for name in started for pid in folder.run(name).pids]
     started["signalled"].send_signal(signal.SIGTERM)
     assert finish(folder.hostcore("cancel", "cancelled")).code == 0
-    return {"pids": pids, **{name: finish(process) for name, process in started.items()}}
-
-
-class TestStopping:
-    @pytest.mark.parametrize(
-        ("name", "code", "status"), [("signalled", 75, "preempted"), ("cancelled", 130, "cancelled")]
-    )
-    def test_ends_all_ranks_at_one_step_with_a_checkpoint(
-        self, stopped: Mapping, folder: Any, name: str, code: int, status: str
-    ) -> None:
-        run = folder.run(name)
-        assert (stopped[name].code, run.result["status"]) == (code, status)
+    for name, code, status in (("signalled", 75, "preempted"), ("cancelled", 130, "cancelled")):
+        run, said = folder.run(name), finish(started[name])
+        assert (said.code, run.result["status"]) == (code, status)
         assert run.result["final_checkpoint"] == f"checkpoints/step-{run.result['step']:06d}"
         assert [run.of_rank(rank)[-1]["event"] for rank in range(2)] == [f"run_{status}"] * 2
         assert {run.of_rank(rank)[-1]["step"] for rank in range(2)} == {run.result["step"]}
         assert [one for one in run.names if one in ENDS] == [f"run_{status}"]
-
-    def test_leaves_nobody(self, stopped: Mapping, gone: Callable) -> None:
-        assert gone(stopped["pids"])
+    assert gone(pids)
 
 
 def test_no_rank_outlives_a_supervisor_that_is_killed(folder: Any, gone: Callable) -> None:
@@ -121,40 +101,21 @@ def test_no_rank_outlives_a_supervisor_that_is_killed(folder: Any, gone: Callabl
     assert not (folder.run("orphaned").path / "result.json").exists()
 
 
-@pytest.fixture(scope="module")
-def refused(folder: Any, finish: Callable) -> Mapping[str, Any]:
+def test_devices_that_cannot_be_had_are_one_error_and_a_valid_job_is_shown_with_its_ranks(
+    folder: Any, finish: Callable
+) -> None:
     commands = {
-        "gpus": ["run", "--devices", "cuda:7,cuda:8"],
-        "unclear": ["run", "--devices", "cuda, cuda"],
-        "in-process": ["run", "--in-process"],
-        "valid": ["validate"],
+        "gpus": (["run", "--devices", "cuda:7,cuda:8"], "there is no device 'cuda:", "/devices"),
+        "unclear": (["run", "--devices", "cuda, cuda"], "does not say which GPU is meant", "cuda:0, cuda:1"),
+        "in-process": (["run", "--in-process"], "has one rank, and the job asks for 2: cpu, cpu", "/devices"),
+        "valid": (["validate"], "2 ranks: cpu, cpu; fp32", ""),
     }
-    started = {name: folder.hostcore(*command, folder.job(name)) for name, command in commands.items()}
-    return {name: finish(process) for name, process in started.items()}
-
-
-class TestBadInput:
-    def test_devices_that_are_not_there_are_told_once(self, refused: Mapping, folder: Any) -> None:
-        assert refused["gpus"].code == 2
-        assert refused["gpus"].err.count("error:") == 1
-        assert "there is no device 'cuda:" in refused["gpus"].err
-        assert "/devices" in refused["gpus"].err
-
-    def test_cuda_twice_is_not_clear(self, refused: Mapping) -> None:
-        assert refused["unclear"].code == 2
-        assert "does not say which GPU is meant" in refused["unclear"].err
-        assert "--devices" in refused["unclear"].err
-        assert "cuda:0, cuda:1" in refused["unclear"].err
-
-    def test_several_ranks_in_one_process_are_refused(self, refused: Mapping) -> None:
-        assert refused["in-process"].code == 2
-        assert "has one rank, and the job asks for 2: cpu, cpu" in refused["in-process"].err
-        assert "/devices" in refused["in-process"].err
-
-    def test_nothing_shows_a_traceback_or_leaves_a_run(self, refused: Mapping, folder: Any) -> None:
-        assert all("Traceback" not in one.err for one in refused.values())
-        assert not any(folder.run(name).path.exists() for name in refused)
-
-    def test_a_valid_job_is_shown_with_its_ranks(self, refused: Mapping) -> None:
-        assert refused["valid"].code == 0
-        assert "2 ranks: cpu, cpu; fp32" in refused["valid"].out
+    started = {name: folder.hostcore(*command, folder.job(name)) for name, (command, *_) in commands.items()}
+    for name, (_, words, where) in commands.items():
+        said = finish(started[name])
+        assert said.code == (0 if name == "valid" else 2)
+        assert words in said.out + said.err
+        assert where in said.err
+        assert said.err.count("error:") == (name != "valid")
+        assert "Traceback" not in said.err
+        assert not folder.run(name).path.exists()

@@ -46,22 +46,33 @@ def losses(folder: Any, run_id: str) -> list[float]:
     return [event["metrics"]["train/loss"] for event in folder.run(run_id).events if event["event"] == "metrics"]
 
 
-def test_both_ranks_make_the_step_again_in_the_same_parts(ran: Mapping, folder: Any) -> None:
+def test_both_ranks_make_the_step_again_in_the_same_parts_with_the_mathematics_of_whole_batches(
+    ran: Mapping, folder: Any
+) -> None:
     assert ran["split"].code == 0, ran["split"].err
     tried = [[3, [10]], [3, [5, 5]], [3, PARTS]]
     expected = [[1, [10]], [2, [10]], *tried, *([step, PARTS] for step in range(4, STEPS + 1))]
     assert seen(folder, "split", 0) == seen(folder, "split", 1) == expected
-
-
-def test_the_mathematics_is_that_of_whole_batches(ran: Mapping, folder: Any) -> None:
     assert ran["whole"].code == 0, ran["whole"].err
     assert losses(folder, "split") == pytest.approx(losses(folder, "whole"), rel=1e-12)
-
-
-def test_one_event_names_the_rank(ran: Mapping, folder: Any) -> None:
     (event,) = [event for event in folder.run("split").events if event["event"] == "batch_split"]
     assert (event["step"], event["rows"], event["micro_batch_rows"], event["rank"]) == (3, 10, 3, 1)
     assert event["error"].startswith("OutOfMemoryError: CUDA out of memory")
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        pytest.param("none", "not even a part of one row fits", id="not even one row fits"),
+        pytest.param("ddp", "on several ranks, ddp exchanges values before the update", id="ddp"),
+    ],
+)
+def test_where_parts_are_no_help_the_rank_itself_is_the_cause(ran: Mapping, folder: Any, name: str, words: str) -> None:
+    error = folder.run(name).result["error"]
+    assert (ran[name].code, error["rank"], error["type"]) == (1, 1, "OutOfMemoryError")
+    assert words in error["traceback"]
+    if name == "ddp":  # its batches stay whole
+        assert [step for step, _ in seen(folder, "ddp", 1)] == [1, 2, 3]
 
 
 def test_the_size_is_in_the_checkpoint_and_a_run_from_it_begins_so(ran: Mapping, folder: Any, finish: Callable) -> None:
@@ -72,16 +83,3 @@ def test_the_size_is_in_the_checkpoint_and_a_run_from_it_begins_so(ran: Mapping,
     assert said.code == 0, said.err
     assert seen(folder, "again", 0) == seen(folder, "again", 1) == [[5, PARTS], [6, PARTS]]
     assert losses(folder, "again") == losses(folder, "split")[4:]
-
-
-def test_when_not_even_one_row_fits_the_rank_itself_is_the_cause(ran: Mapping, folder: Any) -> None:
-    error = folder.run("none").result["error"]
-    assert (ran["none"].code, error["rank"], error["type"]) == (1, 1, "OutOfMemoryError")
-    assert "not even a part of one row fits" in error["traceback"]
-
-
-def test_ddp_keeps_its_batches_whole_and_says_so(ran: Mapping, folder: Any) -> None:
-    error = folder.run("ddp").result["error"]
-    assert (ran["ddp"].code, error["rank"], error["type"]) == (1, 1, "OutOfMemoryError")
-    assert "on several ranks, ddp exchanges values before the update" in error["traceback"]
-    assert [step for step, _ in seen(folder, "ddp", 1)] == [1, 2, 3]

@@ -82,8 +82,6 @@ class Trainer:
             total += loss.detach()
         state["optimizer"].step()
         metrics = {"loss": total}
-        if ctx.hyperparams.does == f"metric:{ctx.rank}:{step}":
-            metrics["extra"] = 3.0
         if ctx.hyperparams.does == f"many-metrics:{ctx.rank}:{step}":
             metrics.update({f"{number}/{'long' * 20}": float(number) for number in range(100)})
         control = StepControl(

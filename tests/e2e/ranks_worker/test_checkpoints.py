@@ -33,28 +33,26 @@ def test_the_same_number_of_ranks_goes_on_bit_for_bit(run: Run, strategy: str) -
 
 
 @pytest.fixture(scope="module")
-def first_half(run: Run) -> Callable[[str, str], None]:
-    """``first_half("a", "fsdp2")``: five steps of a run on 2 ranks."""
-
-    def first_half(run_id: str, strategy: str) -> None:
-        outcome = run(run_id, 2, max_steps=5, hyperparams={"strategy": strategy}, **EVERY)
-        assert outcome.codes == [0, 0], outcome.output()
-
-    return first_half
-
-
-@pytest.fixture(scope="module")
 def alone(run: Run) -> Any:
     """The same job on one rank."""
     return run("alone", 1, max_steps=8, **EVERY)
 
 
-@pytest.mark.parametrize(("ranks", "before", "after"), [(1, "fsdp2", "ddp"), (4, "ddp", "ddp"), (3, "fsdp2", "fsdp2")])
+def first_half(run: Run, run_id: str, strategy: str, ranks: int = 2) -> None:
+    """Make five steps of a run."""
+    outcome = run(run_id, ranks, max_steps=5, hyperparams={"strategy": strategy}, **EVERY)
+    assert outcome.codes == [0] * ranks, outcome.output()
+
+
+@pytest.mark.parametrize(
+    ("of", "ranks", "before", "after"),
+    [(2, 1, "fsdp2", "ddp"), (2, 4, "ddp", "ddp"), (2, 3, "fsdp2", "fsdp2"), (1, 2, "ddp", "fsdp2")],
+)
 def test_another_number_of_ranks_goes_on_with_the_same_rows_and_says_what_begins_anew(
-    run: Run, first_half: Callable[[str, str], None], alone: Any, ranks: int, before: str, after: str
+    run: Run, alone: Any, of: int, ranks: int, before: str, after: str
 ) -> None:
-    run_id = f"to-{ranks}"
-    first_half(run_id, before)
+    run_id = f"{of}-to-{ranks}"
+    first_half(run, run_id, before, of)
     rest = run(run_id, ranks, max_steps=8, hyperparams={"strategy": after}, **EVERY)
 
     assert rest.codes == [0] * ranks, rest.output()
@@ -81,17 +79,8 @@ def test_a_checkpoint_by_time_is_written_by_all_ranks_and_resumed_bit_for_bit(ru
     assert rest.losses() == {step: whole.losses()[step] for step in range(max(by_time) + 1, 13)}
 
 
-def test_one_rank_goes_on_as_two_with_a_spread_model(run: Run, alone: Any) -> None:
-    run("one-to-two", 1, max_steps=5, **EVERY)
-    rest = run("one-to-two", 2, max_steps=8, hyperparams={"strategy": "fsdp2"}, **EVERY)
-    assert rest.codes == [0, 0], rest.output()
-    assert rest.losses() == pytest.approx({step: alone.losses()[step] for step in (6, 7, 8)}, rel=1e-3)
-
-
-def test_a_spread_model_is_stored_in_parts_that_verify_and_make_up_the_whole(
-    first_half: Callable[[str, str], None], run: Run
-) -> None:
-    first_half("stored", "fsdp2")
+def test_a_spread_model_is_stored_in_parts_that_verify_and_make_up_the_whole(run: Run) -> None:
+    first_half(run, "stored", "fsdp2")
     folder = run.folder / "stored" / "checkpoints"
     search = newest(folder)
 
@@ -116,13 +105,22 @@ def test_the_plain_state_dicts_of_a_spread_model_come_back_on_the_same_number_of
     assert rest.losses() == {step: whole.losses()[step] for step in (4, 5, 6)}
 
 
-def test_a_checkpoint_that_the_first_rank_cannot_begin_is_a_warning_on_all(run: Run) -> None:
-    callbacks = [{"use": "rank_trainer:Obstruct", "at": 3, "until": 5}, "rank_trainer:Told"]
-    outcome = run("obstructed", 2, max_steps=7, callbacks=callbacks, **EVERY)
+@pytest.mark.parametrize(
+    ("run_id", "keys"),
+    [
+        ("obstructed", {"callbacks": [{"use": "rank_trainer:Obstruct", "at": 3, "until": 5}, "rank_trainer:Told"]}),
+        ("blocked", {"hyperparams": {"strategy": "fsdp2", "does": "block:0:3"}}),  # where the parts should be
+    ],
+)
+def test_a_checkpoint_that_the_first_rank_cannot_begin_or_write_its_part_of_is_a_warning_on_all(
+    run: Run, run_id: str, keys: dict[str, Any]
+) -> None:
+    outcome = run(run_id, 2, max_steps=7, **keys, **EVERY)
     assert outcome.codes == [0, 0], outcome.output()
     (warning,) = [one for rank in (0, 1) for one in outcome.events(rank, "warning")]
     assert warning["code"] == "checkpoint.not_written"
     assert outcome.notes(0)["checkpoints"] == outcome.notes(1)["checkpoints"] == [6, 7]
+    assert [one.step for one in committed(run.folder / run_id / "checkpoints")] == [6, 7]
 
 
 def test_a_last_checkpoint_that_cannot_be_written_fails_all_ranks_and_none_hangs(run: Run) -> None:
@@ -132,16 +130,6 @@ def test_a_last_checkpoint_that_cannot_be_written_fails_all_ranks_and_none_hangs
     assert outcome.error(0)["type"] == "CheckpointError"
     assert outcome.error(1)["type"] == "DistributedError"
     assert outcome.error(0)["message"] in outcome.error(1)["message"]
-
-
-def test_a_part_that_cannot_be_written_is_a_warning_on_all(run: Run) -> None:
-    """A file lies where the folder of the parts should be."""
-    keys = {"hyperparams": {"strategy": "fsdp2", "does": "block:0:3"}, **EVERY}
-    outcome = run("blocked", 2, max_steps=7, **keys)
-    assert outcome.codes == [0, 0], outcome.output()
-    (warning,) = [one for rank in (0, 1) for one in outcome.events(rank, "warning")]
-    assert warning["code"] == "checkpoint.not_written"
-    assert [one.step for one in committed(run.folder / "blocked" / "checkpoints")] == [6, 7]
 
 
 def test_a_rank_that_fails_while_parts_are_written_lets_them_be_committed(run: Run) -> None:
@@ -166,10 +154,8 @@ def test_a_rank_that_dies_while_parts_are_written_leaves_a_whole_checkpoint_or_n
     assert rest.losses()[5] == whole.losses()[5]
 
 
-def test_a_damaged_part_is_found_and_the_checkpoint_before_is_taken(
-    run: Run, first_half: Callable[[str, str], None]
-) -> None:
-    first_half("damaged", "fsdp2")
+def test_a_damaged_part_is_found_and_the_checkpoint_before_is_taken(run: Run) -> None:
+    first_half(run, "damaged", "fsdp2")
     (part,) = Path(run.folder, "damaged/checkpoints/step-000005/state.shards").glob("shard-00002*")
     part.write_bytes(part.read_bytes()[:-1] + b"\1")
     rest = run("damaged", 2, max_steps=6, hyperparams={"strategy": "fsdp2"}, **EVERY)

@@ -49,12 +49,6 @@ def test_a_backoff_ends_on_all_ranks_when_one_is_asked_to_stop(run: Run) -> None
     assert [outcome.end(rank)["step"] for rank in (0, 1)] == [2, 2]
 
 
-def test_a_short_backoff_is_over_on_all_ranks(run: Run) -> None:
-    outcome = run("nap", 2, max_steps=4, hyperparams={"backoff": 0.2})
-    assert outcome.codes == [0, 0], outcome.output()
-    assert outcome.end()["event"] == "run_succeeded"
-
-
 def test_an_exception_on_one_rank_ends_the_others_who_say_that_it_is_not_theirs(run: Run) -> None:
     outcome = run("raise", 3, max_steps=9, hyperparams={"does": "raise:1:3"})
     assert (outcome.codes, outcome.hung) == ([1, 1, 1], []), outcome.output()
@@ -104,24 +98,17 @@ def test_a_cadence_step_that_one_rank_skips_is_an_error_and_recorded_by_none(run
     assert set(outcome.losses()) <= {1, 2, 3}
 
 
-def test_a_cadence_step_that_all_ranks_skip_is_recorded_by_none_and_no_error(run: Run) -> None:
-    outcome = run("skip-all", 2, max_steps=6, checkpoint_every=4, hyperparams={"does": "skip:*:4"})
+def test_what_all_ranks_skip_or_want_recorded_is_no_error_and_what_one_alone_wants_is_one(run: Run) -> None:
+    keys = {"max_steps": 6, "checkpoint_every": 4, "hyperparams": {"does": "skip:*:4", "backoff": 0.2}}
+    outcome = run("skip-all", 2, **keys)
     assert outcome.codes == [0, 0], outcome.output()
     assert list(outcome.losses()) == [1, 2, 3, 5, 6]
-
-
-def test_a_step_that_one_rank_alone_wants_recorded_is_an_error(run: Run) -> None:
-    hyperparams = {"does": "record:1:3", "strategy": "none"}
-    outcome = run("record-one", 2, max_steps=8, metric_every=4, hyperparams=hyperparams)
-    assert (outcome.codes, outcome.hung) == ([1, 1], []), outcome.output()
+    for who, codes, losses in (("*", [0, 0], [3, 4, 6]), ("1", [1, 1], [])):
+        hyperparams = {"does": f"record:{who}:3", "strategy": "none"}
+        outcome = run(f"record-{ord(who)}", 2, max_steps=6, metric_every=4, hyperparams=hyperparams)
+        assert (outcome.codes, outcome.hung) == (codes, []), outcome.output()
+        assert list(outcome.losses()) == losses
     assert "RanksDisagree" in {outcome.error(rank)["type"] for rank in (0, 1)}
-    assert outcome.losses() == {}
-
-
-def test_a_step_that_all_ranks_want_recorded_is_beside_those_of_the_cadence(run: Run) -> None:
-    outcome = run("record-all", 2, max_steps=6, metric_every=4, hyperparams={"does": "record:*:3"})
-    assert outcome.codes == [0, 0], outcome.output()
-    assert list(outcome.losses()) == [3, 4, 6]
 
 
 @pytest.mark.parametrize("asks", ["best", "restore-step"])

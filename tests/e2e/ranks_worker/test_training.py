@@ -93,24 +93,22 @@ def test_every_rank_writes_into_the_same_folder_and_the_first_one_stores_all_ran
     assert host["trainer_checkpoint"] == {"by": 0}
 
 
-def test_a_metric_that_some_ranks_lack_is_a_warning_and_the_mean_over_the_others(run: Callable[..., Any]) -> None:
-    outcome = run("missing", 2, max_steps=3, hyperparams={"does": "metric:1:2"})
-    assert outcome.codes == [0, 0], outcome.output()
-    (warning,) = [one for rank in (0, 1) for one in outcome.events(rank, "warning")]
-    assert warning["code"] == "metrics.missing"
-    assert "extra" in warning["message"]
-    recorded = outcome.events(name="metrics")
-    assert [one["metrics"].get("extra") for one in recorded] == [None, 3.0, None]
-    assert [one["debug"] for one in recorded] == 3 * [{"rank": 0}]
-
-
-def test_what_callbacks_record_is_the_mean_over_the_ranks_as_metrics_of_the_trainer_are(
+def test_metrics_that_some_ranks_lack_are_a_warning_and_the_mean_over_the_others_however_many_they_are(
     run: Callable[..., Any],
 ) -> None:
-    outcome = run("recorded", 3, max_steps=4, metric_every=2, callbacks=["rank_trainer:RecordsRank"])
-    recorded = [event["metrics"] for event in outcome.events(name="metrics")]
-    assert [(one["mine/rank"], one["mine/alone"]) for one in recorded] == [(1.0, 5.0)] * 2
-    assert {event["code"] for event in outcome.events(name="warning")} == {"metrics.missing"}
+    """Without a socket to inherit, where the first rank opens the port."""
+    keys = {"max_steps": 5, "hyperparams": {"does": "many-metrics:1:3"}, "callbacks": ["rank_trainer:RecordsRank"]}
+    outcome = run("many", 2, serves=False, **keys)
+    assert outcome.codes == [0, 0], outcome.output()
+    recorded = outcome.events(name="metrics")
+    assert [(one["metrics"]["mine/rank"], one["metrics"]["mine/alone"]) for one in recorded] == [(0.5, 5.0)] * 5
+    assert [one["debug"] for one in recorded] == 5 * [{"rank": 0}]
+    third = recorded[2]["metrics"]
+    assert [value for name, value in third.items() if name not in recorded[1]["metrics"]] == list(range(100))
+    warnings = [one for rank in (0, 1) for one in outcome.events(rank, "warning")]
+    assert [(one["code"], one["step"]) for one in warnings] == [("metrics.missing", step) for step in range(1, 6)]
+    assert "mine/alone" in warnings[0]["message"]
+    assert outcome.events().index(warnings[2]) == outcome.events().index(recorded[2]) - 1
 
 
 def test_micro_batches_make_up_the_global_batch(run: Callable[..., Any], runs: Runs) -> None:
@@ -121,11 +119,6 @@ def test_micro_batches_make_up_the_global_batch(run: Callable[..., Any], runs: R
     assert {step: outcome.losses()[step] for step in (1, 2, 3)} == pytest.approx(
         {step: runs[1].losses()[step] for step in (1, 2, 3)}, rel=1e-4
     )
-
-
-def test_without_a_socket_to_inherit_the_first_rank_opens_the_port(run: Callable[..., Any]) -> None:
-    outcome = run("port", 2, max_steps=1, serves=False)
-    assert outcome.codes == [0, 0], outcome.output()
 
 
 def _flat(weights: dict[str, Any]) -> list[float]:
@@ -148,13 +141,3 @@ def test_the_metrics_of_a_step_are_there_at_the_next_one_even_for_a_rank_that_as
     for step, value, newest in json.loads((outcome.path / "read.json").read_text()):
         last = step - step % metric_every
         assert (value, newest) == ((losses[last], [[last, losses[last]]]) if last else (None, []))
-
-
-def test_metrics_of_any_number_come_from_one_rank_alone(run: Callable[..., Any]) -> None:
-    outcome = run("many", 2, max_steps=5, metric_every=1, hyperparams={"does": "many-metrics:1:3"})
-    assert outcome.codes == [0, 0], outcome.output()
-    (third,) = [event for event in outcome.events(name="metrics") if event["step"] == 3]
-    assert [value for name, value in third["metrics"].items() if name != "train/loss"] == list(range(100))
-    (warning,) = outcome.events(name="warning")
-    assert (warning["code"], warning["step"]) == ("metrics.missing", 3)
-    assert outcome.events().index(warning) == outcome.events().index(third) - 1
