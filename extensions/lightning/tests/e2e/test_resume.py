@@ -1,14 +1,12 @@
 """Killed and resumed: the same losses, metrics and state, to the last bit."""
 
 import json
-import os
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fork_server import hostcore
-from lit_jobs import FRAMEWORK, HERE, job, section
+from lit_jobs import HERE, by_command, job, section
 
 from hostcore.checkpoints.state import read_state
 
@@ -44,31 +42,20 @@ def final_state(run: Path) -> str:
     return json.dumps(plain(state), sort_keys=True)
 
 
+PAIR = {"devices": ["cpu", "cpu"], "device": None}
+AVERAGE = {"hyperparams": {"callbacks": [EMA]}, "validate_every": 7, "test": section(40)}
+OWN_SPLIT = {"hyperparams": {"datamodule": "user_modules:Split"}, "dataset": {**section(160, 8), "workers": 2}}
+SAMPLER = {"hyperparams": {"datamodule": "user_modules:Weighted"}, "dataset": section(160, 8)}
+
+
 @pytest.mark.parametrize(
     ("module", "keys"),
     [
-        pytest.param(
-            "lit_killed:Kept",
-            {"hyperparams": {"callbacks": [EMA]}, "validate_every": 7, "test": section(40)},
-            id="average, metrics",
-        ),
+        pytest.param("lit_killed:Kept", AVERAGE, id="average, metrics"),
         pytest.param("user_modules:ByHand", {}, id="accumulated by hand"),
-        pytest.param("user_modules:Synced", {"devices": ["cpu", "cpu"], "device": None}, id="two ranks"),
-        pytest.param(
-            "user_modules:Synced",
-            {
-                "hyperparams": {"datamodule": "user_modules:Split"},
-                "devices": ["cpu", "cpu"],
-                "device": None,
-                "dataset": {**section(160, 8), "workers": 2},
-            },
-            id="a split of its own, two ranks, workers",
-        ),
-        pytest.param(
-            "lit_killed:Kept",
-            {"hyperparams": {"datamodule": "user_modules:Weighted"}, "dataset": section(160, 8)},
-            id="a sampler",
-        ),
+        pytest.param("user_modules:Synced", PAIR, id="two ranks"),
+        pytest.param("user_modules:Synced", {**OWN_SPLIT, **PAIR}, id="a split of its own, two ranks, workers"),
+        pytest.param("lit_killed:Kept", SAMPLER, id="a sampler"),
         pytest.param(
             "user_modules:Hooked", {"hyperparams": {"datamodule": "user_modules:Noisy"}}, id="hooks, drawn rows"
         ),
@@ -84,20 +71,17 @@ def test_a_killed_run_goes_on_bit_for_bit(tmp_path: Path, module: str, keys: dic
     if "ByHand" not in module:
         given |= {"validation": section(40), "validate_every": keys.get("validate_every", "epoch")}
     (tmp_path / "job.json").write_text(json.dumps(given))
-    around = {**os.environ, "OMP_NUM_THREADS": "1"}
 
     def run(name: str, *faults: str) -> int:
-        command = ["run", "job.json", "--set", f"run_id={name}", *(f"--chaos={fault}" for fault in faults)]
-        process = hostcore(command, imported=FRAMEWORK, cwd=tmp_path, env=around, stdout=-1, stderr=-2, text=True)
-        said, _ = process.communicate()
+        chaos = [f"--chaos={fault}" for fault in faults]
+        code, said = by_command(tmp_path, "run", "job.json", "--set", f"run_id={name}", *chaos)
         (tmp_path / f"{name}.txt").write_text(said)
-        return int(process.returncode)
+        return code
 
     assert run("whole") == 0, (tmp_path / "whole.txt").read_text()
     codes = [run("killed", *KILLS) for _ in (*KILLS, "")]
     assert codes == [1] * len(KILLS) + [0], (tmp_path / "killed.txt").read_text()
     assert told(tmp_path / "runs/killed") == told(tmp_path / "runs/whole")
     assert final_state(tmp_path / "runs/killed") == final_state(tmp_path / "runs/whole")
-    verified = hostcore(["verify", "runs/killed"], cwd=tmp_path, env=around, stdout=-1, stderr=-2, text=True)
-    said, _ = verified.communicate()
-    assert verified.returncode == 0, said
+    code, said = by_command(tmp_path, "verify", "runs/killed")
+    assert code == 0, said

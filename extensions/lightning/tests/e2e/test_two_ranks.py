@@ -1,14 +1,12 @@
 """Two ranks: DDP, values that are reduced over them, and a run that is killed."""
 
 import json
-import os
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fork_server import hostcore
-from lit_jobs import FRAMEWORK, HERE, job, section
+from lit_jobs import HERE, by_command, job, section
 
 
 def run(folder: Path, module: str, *, name: str, **keys: Any) -> tuple[dict[int, float], list[dict[str, float]]]:
@@ -17,11 +15,8 @@ def run(folder: Path, module: str, *, name: str, **keys: Any) -> tuple[dict[int,
     if "devices" in keys:
         del given["device"]
     (folder / f"{name}.json").write_text(json.dumps(given))
-    around = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command = ["run", f"{name}.json"]
-    process = hostcore(command, imported=FRAMEWORK, cwd=folder, env=around, stdout=-1, stderr=-2, text=True)
-    said, _ = process.communicate()
-    assert process.returncode == 0, said
+    code, said = by_command(folder, "run", f"{name}.json")
+    assert code == 0, said
     losses, validated = {}, []
     for line in (folder / f"runs/{name}/logs/events.jsonl").read_text().splitlines():
         event = json.loads(line)

@@ -57,40 +57,32 @@ def losses_with(path: Path, model: Any, rows: list[Any], collate: Any, **argumen
     return [one["loss"] for one in trainer.state.log_history if "loss" in one]
 
 
-@pytest.mark.parametrize("schedule", ["linear", "cosine"])
-def test_a_causal_model_has_the_losses_of_transformers_trainer(workshop: Any, schedule: str) -> None:
+@pytest.mark.parametrize("way", ["linear", "cosine", "classes"])
+def test_a_model_has_the_losses_of_transformers_trainer(workshop: Any, way: str) -> None:
     import transformers
 
     torch.set_num_threads(1)
-    folder = workshop.model("llama", LLAMA)
-    hyperparams = {"model": folder, "schedule": schedule, "warmup_steps": 5, "weight_decay": 0.1}
-    ours = workshop.done(f"fidelity-{schedule}", hyperparams, max_steps=STEPS).metrics()
-
-    tokenizer = transformers.AutoTokenizer.from_pretrained(workshop.path / "tokenizer")
-    text = pq.read_table(workshop.path / "train.parquet").column("text").to_pylist()
-    rows = [{"input_ids": [*tokenizer(one)["input_ids"], tokenizer.eos_token_id][:32]} for one in text]
-    model = transformers.AutoModelForCausalLM.from_pretrained(workshop.path / folder)
-    theirs = trainer_losses(workshop.path, model, rows, lr_scheduler_type=schedule, warmup_steps=5, weight_decay=0.1)
-    assert list(ours.values()) == theirs
-
-
-def test_a_classifier_has_the_losses_of_transformers_trainer(workshop: Any) -> None:
-    import transformers
-
-    torch.set_num_threads(1)
-    folder = workshop.model("bert-classes", BERT, "AutoModelForSequenceClassification", num_labels=3, **QUIET)
-    hyperparams = {"model": folder, "task": "sequence-classification", "num_labels": 3}
-    ours = workshop.done("fidelity-classes", hyperparams, max_steps=STEPS).metrics()
-
     tokenizer = transformers.AutoTokenizer.from_pretrained(workshop.path / "tokenizer")
     table = pq.read_table(workshop.path / "train.parquet")
-    rows = [
-        {"input_ids": tokenizer(text)["input_ids"][:32], "label": label}
-        for text, label in zip(table.column("text").to_pylist(), table.column("label").to_pylist(), strict=True)
-    ]
-    model = transformers.AutoModelForSequenceClassification.from_pretrained(workshop.path / folder, num_labels=3)
-    theirs = trainer_losses(workshop.path, model, rows)
-    assert list(ours.values()) == theirs
+    rows = [{"input_ids": tokenizer(text)["input_ids"]} for text in table.column("text").to_pylist()]
+    arguments: dict[str, Any] = {}
+    if way == "classes":
+        kind = transformers.AutoModelForSequenceClassification
+        folder = workshop.model("bert-classes", BERT, kind.__name__, num_labels=3, **QUIET)
+        settings: dict[str, Any] = {"task": "sequence-classification", "num_labels": 3}
+        for row, label in zip(rows, table.column("label").to_pylist(), strict=True):
+            row["label"] = label
+    else:
+        kind, folder = transformers.AutoModelForCausalLM, workshop.model("llama", LLAMA)
+        settings = {"schedule": way, "warmup_steps": 5, "weight_decay": 0.1}
+        arguments = {"lr_scheduler_type": way, "warmup_steps": 5, "weight_decay": 0.1}
+        for row in rows:
+            row["input_ids"].append(tokenizer.eos_token_id)
+    for row in rows:
+        row["input_ids"] = row["input_ids"][:32]
+    ours = workshop.done(f"fidelity-{way}", {"model": folder, **settings}, max_steps=STEPS).metrics()
+    model = kind.from_pretrained(workshop.path / folder)
+    assert list(ours.values()) == trainer_losses(workshop.path, model, rows, **arguments)
 
 
 QUIET = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}

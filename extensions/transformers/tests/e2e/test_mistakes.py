@@ -55,7 +55,24 @@ CASES = {
         "no chat template",
     ),
     "no padding": ({"tokenizer": "bare"}, "/hyperparams/tokenizer", "no token to pad with"),
+    "another shape than that of the weights": (
+        {"model": "reshaped"},
+        "/hyperparams/model",
+        "cannot make this model",
+    ),
+    "a text is missing": ({}, "", 'has no text in "text"'),
+    "no column to validate on": ({}, "", 'the validation data has no column "text"; it has: body'),
     "unknown setting": ({"learningrate": 0.1}, "/hyperparams/learningrate", 'did you mean "learning_rate"'),
+}
+
+
+#: What the job has beside these hyperparameters.
+KEYS = {
+    "a text is missing": {"dataset": {"parquet_paths": ["missing.parquet"], "batch_size": 4}},
+    "no column to validate on": {
+        "validation": {"parquet_paths": ["other.parquet"], "batch_size": 2},
+        "validate_every": 2,
+    },
 }
 
 
@@ -64,44 +81,23 @@ def prepared(workshop: Any) -> Any:
     workshop.model("llama", LLAMA)
     save_tokenizer(workshop.path / "plain", pad_token="<pad>", eos_token="</s>")
     save_tokenizer(workshop.path / "bare")
+    shutil.copytree(workshop.path / "llama", workshop.path / "reshaped")
+    config = workshop.path / "reshaped/config.json"
+    config.write_text(config.read_text().replace('"hidden_size": 32', '"hidden_size": 64'))
+    texts = pa.table({"text": ["the mill", None, "the river", "the oak"]})
+    pq.write_table(texts, workshop.path / "missing.parquet")
+    pq.write_table(pa.table({"body": ["the mill", "the oak"]}), workshop.path / "other.parquet")
     return workshop
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_mistake_is_one_clear_error(prepared: Any, case: str) -> None:
     hyperparams, pointer, message = CASES[case]
-    finished = prepared.run(f"mistake-{list(CASES).index(case)}", hyperparams)
+    finished = prepared.run(f"mistake-{list(CASES).index(case)}", hyperparams, **KEYS.get(case, {}))
     assert finished.code in {1, 2}, finished.output
     assert message in finished.output
     assert pointer in finished.output
     assert "Traceback" not in finished.output
-
-
-def test_a_text_that_is_missing_is_said_with_its_column(prepared: Any) -> None:
-    table = pa.table({"text": ["the mill", None, "the river", "the oak"]})
-    pq.write_table(table, prepared.path / "missing.parquet")
-    finished = prepared.run("missing", {}, dataset={"parquet_paths": ["missing.parquet"], "batch_size": 4})
-    assert finished.code != 0
-    assert 'has no text in "text"' in finished.output
-
-
-def test_validation_data_without_the_column_is_said_with_its_place(prepared: Any) -> None:
-    pq.write_table(pa.table({"body": ["the mill", "the oak"]}), prepared.path / "other.parquet")
-    validation = {"parquet_paths": ["other.parquet"], "batch_size": 2}
-    finished = prepared.run("other", {}, validation=validation, validate_every=2)
-    assert finished.code != 0
-    assert 'the validation data has no column "text"; it has: body' in finished.output
-    assert "Traceback" not in finished.output
-
-
-def test_a_model_of_another_shape_than_its_weights_is_refused(prepared: Any) -> None:
-    shutil.copytree(prepared.path / "llama", prepared.path / "reshaped")
-    config = prepared.path / "reshaped/config.json"
-    config.write_text(config.read_text().replace('"hidden_size": 32', '"hidden_size": 64'))
-    finished = prepared.run("reshaped", {"model": "reshaped"})
-    assert finished.code != 0
-    assert "cannot make this model" in finished.output
-    assert "/hyperparams/model" in finished.output
 
 
 CODE = """

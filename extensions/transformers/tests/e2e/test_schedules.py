@@ -23,29 +23,14 @@ def rates(curve):
 
 
 PAIRS = {
-    "constant": (
-        lambda one: transformers.get_constant_schedule_with_warmup(one, WARMUP),
-        {"kind": "constant"},
-    ),
-    "linear": (
-        lambda one: transformers.get_linear_schedule_with_warmup(one, WARMUP, STEPS),
-        {"kind": "linear"},
-    ),
-    "cosine": (
-        lambda one: transformers.get_cosine_schedule_with_warmup(one, WARMUP, STEPS),
-        {"kind": "cosine"},
-    ),
-    "cosine with a least rate": (
-        lambda one: transformers.get_scheduler(
-            "cosine_with_min_lr", one, WARMUP, STEPS, scheduler_specific_kwargs={"min_lr_rate": 0.1}
-        ),
-        {"kind": "cosine", "min_ratio": 0.1},
-    ),
+    "constant": ("constant_with_warmup", {}, {"kind": "constant"}),
+    "linear": ("linear", {}, {"kind": "linear"}),
+    "cosine": ("cosine", {}, {"kind": "cosine"}),
+    "cosine with a least rate": ("cosine_with_min_lr", {"min_lr_rate": 0.1}, {"kind": "cosine", "min_ratio": 0.1}),
     **{
         f"wsd {shape}": (
-            lambda one, shape=shape: transformers.get_wsd_schedule(
-                one, WARMUP, DECAY, num_training_steps=STEPS, decay_type=shape
-            ),
+            "warmup_stable_decay",
+            {"num_decay_steps": DECAY, "decay_type": shape},
             {"kind": "wsd", "decay_steps": DECAY, "decay_shape": shape},
         )
         for shape in ("linear", "cosine", "1-sqrt")
@@ -53,7 +38,9 @@ PAIRS = {
 }
 
 
-@pytest.mark.parametrize(("theirs", "ours"), PAIRS.values(), ids=PAIRS)
-def test_a_schedule_has_the_values_of_the_one_of_transformers(theirs, ours):
-    expected = rates(theirs(optimizer()))[:STEPS]
-    assert rates(schedule(optimizer(), STEPS, warmup_steps=WARMUP, **ours))[:STEPS] == pytest.approx(expected)
+@pytest.mark.parametrize(("name", "options", "ours"), PAIRS.values(), ids=PAIRS)
+def test_a_schedule_has_the_values_of_the_one_of_transformers(name, options, ours):
+    theirs = transformers.get_scheduler(name, optimizer(), WARMUP, STEPS, scheduler_specific_kwargs=options)
+    assert rates(schedule(optimizer(), STEPS, warmup_steps=WARMUP, **ours))[:STEPS] == pytest.approx(
+        rates(theirs)[:STEPS]
+    )

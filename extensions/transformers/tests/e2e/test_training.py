@@ -52,26 +52,33 @@ def killed_and_started_again(workshop: Any, name: str, hyperparams: Any, **keys:
     return again
 
 
-@pytest.mark.parametrize("way", WAYS)
+RANKED = {
+    "packed-ranks": WAYS["packed"],
+    "lora-ddp-ranks": WAYS["lora"],
+    "lora-fsdp2-ranks": {**WAYS["lora"], "strategy": "fsdp2"},
+}
+
+
+@pytest.mark.parametrize("way", [*WAYS, *RANKED])
 def test_a_run_that_was_killed_goes_on_bit_for_bit(workshop: Any, way: str) -> None:
     workshop.model("llama", LLAMA)
     keys = {**SHUFFLED, "max_steps": 12, "checkpoint_every": 4, "keep_checkpoints": 9}
-    whole = workshop.done(f"{way}-whole", WAYS[way], **keys)
-    again = killed_and_started_again(workshop, f"{way}-killed", WAYS[way], **keys)
+    if way in RANKED:
+        data = {"parquet_paths": ["train.parquet"], "batch_size": 3, "shuffle": True}
+        keys |= {"devices": ["cpu", "cpu"], "dataset": data, "max_steps": 8}
+    whole = workshop.done(f"{way}-whole", {**WAYS, **RANKED}[way], **keys)
+    again = killed_and_started_again(workshop, f"{way}-killed", {**WAYS, **RANKED}[way], **keys)
     assert again.metrics() == whole.metrics()
-    assert same_weights(again.trained(12), whole.trained(12))
+    assert same_weights(again.trained(keys["max_steps"]), whole.trained(keys["max_steps"]))
     assert workshop.command("verify", f"{way}-killed")[0] == 0
 
 
 def test_from_pretrained_reads_a_checkpoint_and_computes_what_the_run_computed(workshop: Any) -> None:
     import transformers
 
-    keys = {
-        "validation": {"parquet_paths": ["train.parquet"], "batch_size": 96},
-        "validate_every": "epoch",
-        "epochs": 1,
-    }
-    done = workshop.done("pretrained", {"config": LLAMA}, **{**keys, "max_steps": 0})
+    validation = {"parquet_paths": ["train.parquet"], "batch_size": 96}
+    keys = {"validation": validation, "validate_every": "epoch", "epochs": 1, "max_steps": 0}
+    done = workshop.done("pretrained", {"config": LLAMA}, **keys)
     folder = done.trained(24)
     assert {path.name for path in folder.iterdir()} >= {"config.json", "generation_config.json", "tokenizer.json"}
     stored = load_file(folder / "model.safetensors")
@@ -139,24 +146,6 @@ def test_two_ranks_train_as_one_and_go_on_bit_for_bit(workshop: Any, strategy: s
     again = killed_and_started_again(workshop, f"{strategy}-killed", hyperparams, **keys, **pair)
     assert again.metrics() == two.metrics()
     assert same_weights(again.trained(8), two.trained(8))
-
-
-RANKED = {
-    "packed": {"config": DROPPING, "packing": True},
-    "lora-ddp": WAYS["lora"],
-    "lora-fsdp2": {**WAYS["lora"], "strategy": "fsdp2"},
-}
-
-
-@pytest.mark.parametrize("way", RANKED)
-def test_two_ranks_that_were_killed_go_on_bit_for_bit(workshop: Any, way: str) -> None:
-    workshop.model("llama", LLAMA)
-    data = {"parquet_paths": ["train.parquet"], "batch_size": 3, "shuffle": True}
-    keys = {"devices": ["cpu", "cpu"], "dataset": data, "max_steps": 8, "checkpoint_every": 4, "keep_checkpoints": 9}
-    whole = workshop.done(f"{way}-ranks", RANKED[way], **keys)
-    again = killed_and_started_again(workshop, f"{way}-ranks-killed", RANKED[way], **keys)
-    assert again.metrics() == whole.metrics()
-    assert same_weights(again.trained(8), whole.trained(8))
 
 
 def test_a_sample_is_the_same_each_time_and_leaves_the_run_as_it_is(workshop: Any) -> None:
