@@ -485,14 +485,16 @@ class Unsteady(Data):
     says, gives = 4, 4
 
     def train_dataloader(self):
+        says, gives = self.says, self.gives
+
         class Order(Sampler):
             generator = random.Random(0)
 
-            def __len__(_):
-                return self.says
+            def __len__(self):
+                return says
 
-            def __iter__(_):
-                return iter(_.generator.sample(range(100), self.gives))
+            def __iter__(self):
+                return iter(self.generator.sample(range(100), gives))
 
         return DataLoader(self.training, batch_size=2, sampler=Order())
 
