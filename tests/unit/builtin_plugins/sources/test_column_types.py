@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import opened_data
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from opened_data import opened
 
-from hostcore_builtin_plugins.sources import row_budget
 from hostcore_builtin_plugins.sources.arrow import ArrowSource
-from hostcore_builtin_plugins.sources.layouts import plain_array, plain_batches, plain_type
+from hostcore_builtin_plugins.sources.layouts import plain_batches, plain_type
 from hostcore_builtin_plugins.sources.parquet import ParquetSource
-from hostcore_hookspecs import DataContext, InvalidData
 
 WORDS = ["a", "b", None, "a"]
 OTHER_WORDS = ["c", "a", "d", "c"]
@@ -69,55 +69,42 @@ KEPT: list[tuple[pa.DataType, list[Any]]] = [
     (pa.map_(pa.string(), pa.int64()), [[("a", 1)], [], None, [("b", None)]]),
 ]
 
+
+def made(kind: pa.DataType, first: list[Any], second: list[Any], plain: pa.DataType) -> tuple[Any, Any, pa.DataType]:
+    return pa.array(first, kind), pa.array(second, kind), plain
+
+
+LISTS, INT = [[1], None, [2, 3]], pa.int64()
+FULL = [pa.DictionaryArray.from_arrays(pa.array(range(100), pa.int8()), [f"{a}{i}" for i in range(100)]) for a in "ab"]
+OPAQUE = pa.opaque(pa.string_view(), "text", "somebody")
+NOT_NULL = pa.list_(pa.field("element", INT, nullable=False))
+STRUCT = pa.struct({"field": pa.string()})
+
 #: Types that batches have in their plain form: two arrays, with dictionaries of their own, and the plain type.
 MADE_PLAIN: dict[str, tuple[pa.Array, pa.Array, pa.DataType]] = {
     "dictionary of strings": (encoded(WORDS), encoded(OTHER_WORDS), pa.string()),
-    "dictionary of numbers": (encoded([5, 6, None, 5]), encoded([7, 5, 7, 7]), pa.int64()),
+    "dictionary of numbers": (encoded([5, 6, None, 5]), encoded([7, 5, 7, 7]), INT),
     "dictionary of dates": (encoded([date(2020, 1, 1)] * 4), encoded([date(2021, 1, 1)] * 4), pa.date32()),
     "dictionary in lists": (in_lists(encoded(WORDS)), in_lists(encoded(OTHER_WORDS)), pa.list_(pa.string())),
-    "dictionary in structs": (
-        as_struct(encoded(WORDS)),
-        as_struct(encoded(OTHER_WORDS)),
-        pa.struct({"field": pa.string()}),
-    ),
-    "dictionary of full indices": (
-        pa.DictionaryArray.from_arrays(pa.array(range(100), pa.int8()), [f"a{i}" for i in range(100)]),
-        pa.DictionaryArray.from_arrays(pa.array(range(100), pa.int8()), [f"b{i}" for i in range(100)]),
-        pa.string(),
-    ),
+    "dictionary in structs": (as_struct(encoded(WORDS)), as_struct(encoded(OTHER_WORDS)), STRUCT),
+    "dictionary of full indices": (*FULL, pa.string()),
     "run-end encoded": (runs([1.5, None]), runs([2.5, 3.5]), pa.float64()),
-    "run-end encoded in structs": (
-        as_struct(runs(["a", None])),
-        as_struct(runs(["b", "c"])),
-        pa.struct({"field": pa.string()}),
-    ),
-    "string view": (pa.array(WORDS, pa.string_view()), pa.array(OTHER_WORDS, pa.string_view()), pa.string()),
-    "binary view": (pa.array([b"a", None], pa.binary_view()), pa.array([b"b"], pa.binary_view()), pa.binary()),
-    "string views in maps": (
-        pa.array([[("k", "a")], None], pa.map_(pa.string(), pa.string_view())),
-        pa.array([[], [("k", None)]], pa.map_(pa.string(), pa.string_view())),
+    "run-end encoded in structs": (as_struct(runs(["a", None])), as_struct(runs(["b", "c"])), STRUCT),
+    "string view": made(pa.string_view(), WORDS, OTHER_WORDS, pa.string()),
+    "binary view": made(pa.binary_view(), [b"a", None], [b"b"], pa.binary()),
+    "string views in maps": made(
+        pa.map_(pa.string(), pa.string_view()),
+        [[("k", "a")], None],
+        [[], [("k", None)]],
         pa.map_(pa.string(), pa.string()),
     ),
-    "list view": (
-        pa.array([[1], None, [2, 3]], pa.list_view(pa.int64())),
-        pa.array([[], [4]], pa.list_view(pa.int64())),
-        pa.list_(pa.int64()),
+    "an extension over string views": (extended(OPAQUE, WORDS), extended(OPAQUE, OTHER_WORDS), pa.string()),
+    "list view": made(pa.list_view(INT), LISTS, [[], [4]], pa.list_(INT)),
+    "large list view": made(pa.large_list_view(INT), LISTS, [[], [4]], pa.large_list(INT)),
+    "list views in fixed-size lists": made(
+        pa.list_(pa.list_view(INT), 2), [[[1], [2, 3]], None], [[[], None]], pa.list_(pa.list_(INT), 2)
     ),
-    "large list view": (
-        pa.array([[1], None, [2, 3]], pa.large_list_view(pa.int64())),
-        pa.array([[], [4]], pa.large_list_view(pa.int64())),
-        pa.large_list(pa.int64()),
-    ),
-    "list views in fixed-size lists": (
-        pa.array([[[1], [2, 3]], None], pa.list_(pa.list_view(pa.int64()), 2)),
-        pa.array([[[], None]], pa.list_(pa.list_view(pa.int64()), 2)),
-        pa.list_(pa.list_(pa.int64()), 2),
-    ),
-    "lists of what cannot be null": (
-        pa.array([[1]], pa.list_(pa.field("element", pa.int64(), nullable=False))),
-        pa.array([[2, 3]], pa.list_(pa.field("element", pa.int64(), nullable=False))),
-        pa.list_(pa.int64()),
-    ),
+    "lists of what cannot be null": made(NOT_NULL, [[1]], [[2, 3]], pa.list_(INT)),
 }
 
 #: Extension types stay, and have the storage they say.
@@ -133,16 +120,14 @@ def write_arrow(path: Path, batches: list[pa.RecordBatch]) -> Any:
     with pa.ipc.new_stream(path / "a.arrow", batches[0].schema) as writer:  # in which dictionaries may be replaced
         for batch in batches:
             writer.write_batch(batch)
-    source = ArrowSource(settings=ArrowSource.Settings(paths=str(path / "a.arrow")))
-    return source.open_dataset({}, DataContext())
+    return opened(ArrowSource, path / "a.arrow")
 
 
 def write_parquet(path: Path, batches: list[pa.RecordBatch]) -> Any:
     with pq.ParquetWriter(path / "a.parquet", batches[0].schema) as writer:
         for batch in batches:
             writer.write_batch(batch)
-    source = ParquetSource(settings=ParquetSource.Settings(parquet_paths=str(path / "a.parquet")))
-    return source.open_dataset({}, DataContext())
+    return opened(ParquetSource, path / "a.parquet")
 
 
 Write = Callable[[Path, list[pa.RecordBatch]], Any]
@@ -150,7 +135,7 @@ FORMATS = pytest.mark.parametrize("write", [write_arrow, write_parquet], ids=["a
 
 
 def shuffled(dataset: Any) -> tuple[pa.DataType, list[Any], list[Any]]:
-    """What the shuffled feed does: pieces of all shards become one batch, and rows of it are gathered.
+    """Gather rows as the shuffled feed does: pieces of all shards become one batch.
 
     :return: The type of the column, its values in order, and its values backwards, as they were gathered.
     """
@@ -186,6 +171,9 @@ def test_layouts_are_made_plain(tmp_path: Path, write: Write, name: str) -> None
     expected = first.to_pylist() + second.to_pylist()
     assert dataset.schema.field("x").type == plain
     assert shuffled(dataset) == (plain, expected, expected[::-1])
+    for start in range(min(len(first), len(second)) + 1):
+        read = opened_data.values(dataset, "x", offset=start)
+        assert read == first.to_pylist()[start:] + second.to_pylist()[start:]
 
 
 @FORMATS
@@ -197,30 +185,16 @@ def test_extension_types_stay(tmp_path: Path, write: Write, kind: pa.DataType, v
     assert shuffled(dataset) == (kind, expected, expected[::-1])
 
 
-def test_an_extension_type_over_another_layout_gives_its_values() -> None:
-    kind = pa.opaque(pa.string_view(), "text", "somebody")
-    assert plain_type(kind) == pa.string()
-    assert plain_array(extended(kind, ["a", None]), pa.string()).to_pylist() == ["a", None]
-
-
-@pytest.mark.parametrize(("first", "second", "plain"), MADE_PLAIN.values(), ids=MADE_PLAIN)
-def test_a_slice_is_made_plain_like_the_whole(first: pa.Array, second: pa.Array, plain: pa.DataType) -> None:
-    for array in (first, second):
-        for start in range(len(array) + 1):
-            for rows in (0, 1, len(array)):
-                part = plain_array(array.slice(start, rows), plain)
-                part.validate(full=True)
-                assert part.to_pylist() == array.to_pylist()[start : start + rows]
-
-
 def test_a_type_whose_rows_cannot_be_gathered_is_refused_when_the_dataset_is_opened(tmp_path: Path) -> None:
     union = pa.UnionArray.from_sparse(
         pa.array([0, 1], pa.int8()), [pa.array([1, 2]), pa.array(["a", "b"], pa.string_view())]
     )
-    with pytest.raises(InvalidData, match=r"column 'x' of .*, whose rows cannot be put in another order") as raised:
-        write_arrow(tmp_path, [pa.record_batch({"x": union})])
-    assert raised.value.file == str(tmp_path / "a.arrow")
-    assert raised.value.hint
+    error = opened_data.refused(
+        lambda: write_arrow(tmp_path, [pa.record_batch({"x": union})]),
+        r"column 'x' of .*, whose rows cannot be put in another order",
+    )
+    assert error.file == str(tmp_path / "a.arrow")
+    assert error.hint
 
 
 LONG = "x" * 10_000
@@ -268,23 +242,4 @@ def test_words_are_the_same_in_files_that_store_them_differently(tmp_path: Path)
     folder.mkdir()
     for name, words in {"a": pa.array(WORDS), "b": encoded(WORDS), "c": pa.array(WORDS, pa.string_view())}.items():
         pq.write_table(pa.table({"x": words}), folder / f"{name}.parquet")
-    dataset = ParquetSource(settings=ParquetSource.Settings(parquet_paths=str(folder))).open_dataset({}, DataContext())
-    assert shuffled(dataset) == (pa.string(), WORDS * 3, WORDS[::-1] * 3)
-
-
-def test_columns_of_many_leaves_are_measured_by_the_right_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The metadata numbers leaves; a mistake there would take the small column for the large one."""
-    monkeypatch.setattr(row_budget, "TARGET_BYTES", 100_000)
-    rows = 200
-    table = pa.table(
-        {
-            "first": [{"x": i, "y": [i], "z": {"a": "b"}} for i in range(rows)],
-            "pairs": pa.array([[("k", 1)]] * rows, pa.map_(pa.string(), pa.int64())),
-            "big": [["y" * 5_000]] * rows,
-            "last": pa.array([[1, 2]] * rows, pa.list_(pa.int8(), 2)),
-        }
-    )
-    dataset = write_parquet(tmp_path, table.to_batches())
-    batches = list(dataset.read_shard(dataset.shards()[0], None, 0))
-    assert max(batch.nbytes for batch in batches) < 150_000
-    assert pa.Table.from_batches(batches).to_pylist() == table.to_pylist()
+    assert shuffled(opened(ParquetSource, folder)) == (pa.string(), WORDS * 3, WORDS[::-1] * 3)

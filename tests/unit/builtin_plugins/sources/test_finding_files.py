@@ -43,34 +43,29 @@ def error_of(*paths: Path | str) -> InvalidData:
     return raised.value
 
 
-def test_a_folder_is_searched_at_any_depth_without_hidden_names(tree: Path) -> None:
-    assert find(tree) == below(tree, "a.parquet", "b.parquet", "sub/c.parquet")
+@pytest.mark.parametrize(
+    ("pattern", "names"),
+    [
+        ("", ["a.parquet", "b.parquet", "sub/c.parquet"]),
+        ("a.parquet", ["a.parquet"]),
+        ("*.parquet", ["a.parquet", "b.parquet"]),
+        ("sub/*.txt", ["sub/notes.txt"]),
+        ("_*.parquet", ["_g.parquet"]),
+        ("**/*.parquet", ["a.parquet", "b.parquet", "sub/c.parquet"]),
+        ("**", ["a.parquet", "b.parquet", "sub/c.parquet", "sub/notes.txt"]),
+        ("su?", ["sub/c.parquet"]),
+    ],
+)
+def test_folders_and_globs_give_files_at_any_depth_in_sorted_order_without_hidden_names(
+    tree: Path, pattern: str, names: list[str]
+) -> None:
+    assert find(f"{tree}/{pattern}") == below(tree, *names)
 
 
 def test_the_order_of_the_job_holds_between_entries(tree: Path) -> None:
     assert find(tree / "sub", tree / "b.parquet", tree / "a.parquet") == below(
         tree, "sub/c.parquet", "b.parquet", "a.parquet"
     )
-
-
-def test_one_path_needs_no_list(tree: Path) -> None:
-    found = find_files(str(tree / "a.parquet"), suffixes=(".parquet",), storage_options={}, pointer="/p")
-    assert [file.name for file in found] == below(tree, "a.parquet")
-
-
-def test_a_glob_takes_what_matches_in_sorted_order(tree: Path) -> None:
-    assert find(f"{tree}/*.parquet") == below(tree, "a.parquet", "b.parquet")
-    assert find(f"{tree}/sub/*.txt") == below(tree, "sub/notes.txt")
-    assert find(f"{tree}/_*.parquet") == below(tree, "_g.parquet")
-
-
-def test_two_stars_match_any_depth_and_name_no_file_twice(tree: Path) -> None:
-    assert find(f"{tree}/**/*.parquet") == below(tree, "a.parquet", "b.parquet", "sub/c.parquet")
-    assert find(f"{tree}/**") == below(tree, "a.parquet", "b.parquet", "sub/c.parquet", "sub/notes.txt")
-
-
-def test_a_glob_that_matches_folders_searches_them(tree: Path) -> None:
-    assert find(f"{tree}/su?") == below(tree, "sub/c.parquet")
 
 
 def test_a_file_whose_name_looks_like_a_glob_is_a_file(tree: Path) -> None:
@@ -181,47 +176,32 @@ def test_a_second_name_of_a_file_is_refused_with_both(tree: Path) -> None:
     assert f"{tree}/linked/c.parquet is the same file" in error_of(tree / "sub", tree / "linked").message
 
 
-def test_a_missing_path_is_refused_with_the_names_close_to_it(tree: Path) -> None:
-    (tree / "trian.parquet").write_bytes(b"x")
-    error = error_of(tree / "a.parquet", tree / "train.parquet")
-    assert error.message == f"{tree}/train.parquet does not exist"
-    assert error.hint == f"did you mean trian.parquet, in {tree}?"
-    assert error.pointer == "/dataset/parquet_paths/1"
+NO_PARQUET = "the folder {tree}/notes has no file that ends in .parquet"
 
 
-def test_a_missing_folder_is_refused_with_the_names_close_to_it(tree: Path) -> None:
-    assert error_of(tree.parent / "dataa" / "a.parquet").hint == f"did you mean data, in {tree.parent}?"
-
-
-def test_a_path_far_from_everything_says_where_it_ends(tree: Path) -> None:
-    assert error_of(tree / "nowhere" / "at" / "all.parquet").hint == f"there is no nowhere in {tree}"
-    assert error_of(tree / "sub" / "zzz").hint == f"{tree}/sub has c.parquet, notes.txt"
-
-
-def test_a_glob_without_a_match_is_refused(tree: Path) -> None:
-    error = error_of(f"{tree}/sub/*.csv")
-    assert error.message == f"no file matches {tree}/sub/*.csv"
-    assert error.hint == f"{tree}/sub has c.parquet, notes.txt"
-
-
-def test_a_folder_without_such_files_is_refused_with_what_it_has(tree: Path) -> None:
-    (tree / "sub" / "c.parquet").unlink()
-    error = error_of(tree / "sub")
-    assert error.message == f"the folder {tree}/sub has no file that ends in .parquet"
-    assert "notes.txt" in (error.hint or "")
-
-
-def test_a_link_to_nothing_is_refused_by_its_name(tree: Path) -> None:
-    (tree / "z.parquet").symlink_to(tree / "gone")
-    assert error_of(tree).message == f"there is nothing at {tree}/z.parquet"
-
-
-def test_a_device_is_refused() -> None:
-    assert error_of("/dev/null").message == "/dev/null is not a regular file"
-
-
-def test_a_null_character_is_refused() -> None:
-    assert error_of("/data/\0.parquet").pointer == "/dataset/parquet_paths/0"
+@pytest.mark.parametrize(
+    ("path", "message", "hint"),
+    [
+        ("{tree}/sab/c.parquet", "{tree}/sab/c.parquet does not exist", "did you mean sub, in {tree}?"),
+        ("{tree}/b.parqet", "{tree}/b.parqet does not exist", "did you mean b.parquet, in {tree}?"),
+        ("{tree}/nowhere/at/all", "{tree}/nowhere/at/all does not exist", "there is no nowhere in {tree}"),
+        ("{tree}/sub/zzz", "{tree}/sub/zzz does not exist", "{tree}/sub has c.parquet, notes.txt"),
+        ("{tree}/sub/*.csv", "no file matches {tree}/sub/*.csv", "{tree}/sub has c.parquet, notes.txt"),
+        ("{tree}/notes", NO_PARQUET, "a.txt"),
+        ("{tree}/z", "there is nothing at {tree}/z/z.parquet", ""),
+        ("/dev/null", "/dev/null is not a regular file", ""),
+        ("/data/\0.parquet", "", ""),
+    ],
+)
+def test_what_names_no_file_is_refused_with_what_is_there(tree: Path, path: str, message: str, hint: str) -> None:
+    for folder in ("notes", "z"):
+        (tree / folder).mkdir()
+    (tree / "notes" / "a.txt").touch()
+    (tree / "z" / "z.parquet").symlink_to(tree / "gone")
+    error = error_of(tree / "a.parquet", path.format(tree=tree))
+    assert message.format(tree=tree) in error.message
+    assert hint.format(tree=tree) in (error.hint or "")
+    assert error.pointer == ("/dataset/parquet_paths/1" if path != "/dev/null" else None)
 
 
 def test_a_missing_object_is_refused_with_the_names_close_to_it() -> None:

@@ -1,5 +1,6 @@
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -7,52 +8,43 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from opened_data import opened, refused, table, values
 
-from hostcore_builtin_plugins.sources.file_dataset import FileDataset
 from hostcore_builtin_plugins.sources.parquet import ParquetSource
-from hostcore_hookspecs import DataContext, InvalidData
+
+open_parquet = partial(opened, ParquetSource)
+Write = Callable[..., Path]
 
 
-def open_parquet(*paths: Path | str, columns: Sequence[str] = (), split: str = "train", **settings: Any) -> FileDataset:
-    parquet_paths = tuple(map(str, paths))
-    source = ParquetSource(settings=ParquetSource.Settings(parquet_paths=parquet_paths, **settings))
-    dataset: Mapping[str, Any] = {"parquet_paths": parquet_paths, "columns": list(columns)}
-    return source.open_dataset(dataset, DataContext(split=split))
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """``write({"n": [1, 2]}, "a.parquet", group=4)``: a file with these columns, in groups of so many rows."""
+
+    def write_columns(columns: Any, name: str = "a.parquet", *, group: int = 100_000, **options: Any) -> Path:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        content = columns if isinstance(columns, pa.Table) else pa.table(columns)
+        pq.write_table(content, path, row_group_size=group, **options)
+        return path
+
+    return write_columns
 
 
-def numbers(dataset: FileDataset, *, offset: int = 0) -> list[int]:
-    return [
-        number
-        for shard in dataset.shards()
-        for batch in dataset.read_shard(shard, None, offset)
-        for number in batch.column("n").to_pylist()
-    ]
+def test_a_shard_is_read_from_any_offset(write: Write) -> None:
+    dataset = open_parquet(write({"n": range(100_000)}))
+    for offset in (0, 1, 65_535, 65_536, 65_537, 99_999):
+        assert values(dataset, offset=offset) == list(range(offset, 100_000))
 
 
-def test_row_groups_are_the_shards(write_parquet: Callable[..., Path]) -> None:
-    path = write_parquet("a.parquet", rows=range(10), group=4)
-    shards = open_parquet(path).shards()
-    assert [(shard.id, shard.num_rows) for shard in shards] == [(f"{path}#0", 4), (f"{path}#1", 4), (f"{path}#2", 2)]
-
-
-@pytest.mark.parametrize("offset", [0, 1, 65_535, 65_536, 65_537, 99_999])
-def test_a_shard_is_read_from_any_offset(write_parquet: Callable[..., Path], offset: int) -> None:
-    path = write_parquet("a.parquet", rows=range(100_000), group=100_000)
-    assert numbers(open_parquet(path), offset=offset) == list(range(offset, 100_000))
-
-
-def test_a_nested_column_is_read_whole(write_parquet: Callable[..., Path]) -> None:
-    rows = [{"x": 1, "y": [1, 2]}, {"x": 2, "y": []}]
-    dataset = open_parquet(write_parquet("a.parquet", table=pa.table({"point": rows, "n": [1, 2]})), columns=["point"])
-    assert next(dataset.read_shard(dataset.shards()[0], None, 0)).column("point").to_pylist() == rows
-
-
-def test_large_rows_are_decoded_a_few_at_a_time(write_parquet: Callable[..., Path]) -> None:
-    # One megabyte, 100 times: a dictionary makes the file small, and its footer says so.
-    path = write_parquet("a.parquet", table=pa.table({"image": [b"x" * 1_000_000] * 100}), group=100)
-    dataset = open_parquet(path)
-    assert path.stat().st_size < 2_000_000
-    assert max(batch.nbytes for batch in dataset.read_shard(dataset.shards()[0], None, 0)) <= 3 << 20
+@pytest.mark.parametrize("spread", [0, 1.5])
+def test_texts_are_decoded_in_batches_of_some_megabytes_however_their_lengths_differ(
+    write: Write, spread: float
+) -> None:
+    print("seed", seed := 7)
+    lengths = np.random.default_rng(seed).lognormal(5, spread, 100_000).astype(int)
+    texts = {"text": ["x" * int(length) for length in lengths], "none": pa.nulls(100_000, pa.string())}
+    dataset = open_parquet(write(texts, use_dictionary=False))
+    assert len(list(dataset.read_shard(dataset.shards()[0], None, 0))) < 4 * lengths.sum() / (2 << 20)
 
 
 @pytest.mark.parametrize(
@@ -68,105 +60,70 @@ def test_large_rows_are_decoded_a_few_at_a_time(write_parquet: Callable[..., Pat
     ],
     ids=str,
 )
-def test_strings_are_read_however_they_are_encoded(tmp_path: Path, options: dict[str, Any]) -> None:
+def test_strings_are_read_however_they_are_encoded(write: Write, options: dict[str, Any]) -> None:
     texts = [None if i % 9 == 0 else f"text {i} " * (i % 7) for i in range(20_000)]
-    table = pa.table({"text": texts, "texts": [[text] * (i % 3) for i, text in enumerate(texts)]})
-    pq.write_table(table, tmp_path / "a.parquet", **options)
-    dataset = open_parquet(tmp_path / "a.parquet")
-    batches = [batch for shard in dataset.shards() for batch in dataset.read_shard(shard, None, 0)]
-    assert pa.Table.from_batches(batches) == table
+    written = pa.table({"text": texts, "texts": [[text] * (i % 3) for i, text in enumerate(texts)]})
+    assert table(open_parquet(write(written, **options))) == written
 
 
-def test_a_column_without_values_does_not_slow_the_others_down(tmp_path: Path) -> None:
-    table = pa.table({"n": range(50_000), "text": pa.nulls(50_000, pa.string()), "empty": [""] * 50_000})
-    pq.write_table(table, tmp_path / "a.parquet")
-    dataset = open_parquet(tmp_path / "a.parquet")
-    assert len(list(dataset.read_shard(dataset.shards()[0], None, 0))) == 1
-
-
-def test_strings_that_are_all_missing_or_empty_are_read(tmp_path: Path) -> None:
-    rows = 3000
-    columns = {
-        "null": pa.nulls(rows, pa.string()),
-        "empty": pa.array([""] * rows),
-        "empty lists": pa.array([[]] * rows, pa.list_(pa.string())),
-        "one late": pa.array([[]] * (rows - 1) + [["a"]], pa.list_(pa.string())),
-    }
-    table = pa.table(columns)
-    pq.write_table(table, tmp_path / "a.parquet")
-    dataset = open_parquet(tmp_path / "a.parquet")
-    batches = list(dataset.read_shard(dataset.shards()[0], None, 0))
-    assert pa.Table.from_batches(batches) == table
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {
+            "null": pa.nulls(3000, pa.string()),
+            "empty": pa.array([""] * 3000),
+            "empty lists": pa.array([[]] * 3000, pa.list_(pa.string())),
+            "one late": pa.array([[]] * 2999 + [["a"]], pa.list_(pa.string())),
+        },
+        {"point": [{"x": 1, "y": [1, 2]}, {"x": 2, "y": []}], "": [1, 2]},
+    ],
+    ids=["missing or empty strings", "a nested column, and a name that is empty"],
+)
+def test_columns_of_all_kinds_are_read_whole_and_alone(write: Write, columns: Any) -> None:
+    written = pa.table(columns)
+    path = write(written)
+    assert table(open_parquet(path)) == written
+    for name in written.column_names:
+        assert table(open_parquet(path, columns=[name])) == written.select([name])
 
 
 @pytest.mark.parametrize("first", ["nulls", "values"])
-def test_a_column_of_nulls_alone_has_the_type_of_the_other_files(tmp_path: Path, first: str) -> None:
+def test_a_column_of_nulls_alone_has_the_type_of_the_other_files(write: Write, tmp_path: Path, first: str) -> None:
     nulls = pa.table({"y": pa.nulls(2), "z": [[], [None]], "n": [0, 1]})
-    values = pa.table({"y": [0.5], "z": [["a"]], "n": [2]})
-    for name, table in (("a", nulls), ("b", values)) if first == "nulls" else (("a", values), ("b", nulls)):
-        pq.write_table(table, tmp_path / f"{name}.parquet")
+    others = pa.table({"y": [0.5], "z": [["a"]], "n": [2]})
+    for name, content in zip("ab", [nulls, others] if first == "nulls" else [others, nulls], strict=True):
+        write(content, f"{name}.parquet")
     dataset = open_parquet(tmp_path, allow_nulls=True)
     assert dataset.schema.types == [pa.float64(), pa.list_(pa.string()), pa.int64()]
-    batches = [batch for shard in dataset.shards() for batch in dataset.read_shard(shard, None, 0)]
-    rows = sorted(pa.Table.from_batches(batches).to_pylist(), key=lambda row: row["n"])
-    assert rows == [*nulls.to_pylist(), *values.to_pylist()]
-    with pytest.raises(InvalidData, match=r"column 'y' is (null|double) in .* and (null|double) in ") as raised:
-        open_parquet(tmp_path)
-    assert raised.value.hint is not None
-    assert raised.value.hint.startswith("'y' has nothing but nulls where it is null: set dataset.allow_nulls, ")
+    rows = sorted(table(dataset).to_pylist(), key=lambda row: row["n"])
+    assert rows == [*nulls.to_pylist(), *others.to_pylist()]
+    error = refused(lambda: open_parquet(tmp_path), r"column 'y' is (null|double) in .* and (null|double) in ")
+    assert str(error.hint).startswith("'y' has nothing but nulls where it is null: set dataset.allow_nulls, ")
 
 
 @pytest.mark.parametrize("inside", ["", "/*/*.parquet", "/**/*.parquet"])
-def test_a_column_in_the_names_of_folders_is_not_lost_in_silence(
-    write_parquet: Callable[..., Path], inside: str
-) -> None:
+def test_a_column_in_the_names_of_folders_is_not_lost_in_silence(write: Write, inside: str) -> None:
     for label in (0, 1):
-        path = write_parquet(f"lr=0.1/data/label={label}/a.parquet", rows=range(label, label + 1))
+        path = write({"n": [label], "text": ["x"]}, f"lr=0.1/data/label={label}/a.parquet")
     data = f"{path.parent.parent}{inside}"
     for columns in ([], ["n", "label"]):
-        with pytest.raises(InvalidData, match="lies in a folder label=0, and has no column 'label' itself") as raised:
-            open_parquet(data, columns=columns)
-        assert "(label=…)" in (raised.value.hint or "")
-    assert numbers(open_parquet(data, columns=["n"])) == [0, 1]
+        error = refused(
+            lambda columns=columns: open_parquet(data, columns=columns),
+            "lies in a folder label=0, and has no column 'label' itself",
+        )
+        assert "(label=…)" in (error.hint or "")
+    assert values(open_parquet(data, columns=["n"])) == [0, 1]
 
 
-def test_a_column_that_the_names_of_folders_repeat_is_read(write_parquet: Callable[..., Path]) -> None:
-    path = write_parquet("data/n=7/a.parquet", rows=range(7, 8))
-    assert numbers(open_parquet(path.parent.parent)) == [7]
+def test_a_column_that_the_names_of_folders_repeat_is_read(write: Write) -> None:
+    assert values(open_parquet(write({"n": [7]}, "data/n=7/a.parquet").parents[1])) == [7]
 
 
-def test_a_column_may_have_an_empty_name(write_parquet: Callable[..., Path]) -> None:
-    path = write_parquet("a.parquet", table=pa.table({"": [1, 2], "n": [3, 4]}))
-    for columns in ([], ["", "n"]):
-        dataset = open_parquet(path, columns=columns)
-        assert [batch.to_pydict() for batch in dataset.read_shard(dataset.shards()[0], None, 0)] == [
-            {"": [1, 2], "n": [3, 4]}
-        ]
-
-
-def test_files_and_row_groups_without_rows_are_passed_over(write_parquet: Callable[..., Path], tmp_path: Path) -> None:
-    table = pa.table({"n": [1]})
-    with pq.ParquetWriter(tmp_path / "a.parquet", table.schema) as writer:
-        for part in (table.slice(0, 0), table, table.slice(0, 0), table):
-            writer.write_table(part)
-    # pandas writes an empty column as null, whatever the others are.
-    write_parquet("0.parquet", table=pa.table({"n": pa.array([], pa.null())}))
+def test_many_files_keep_the_order_of_their_names_and_as_many_are_open_as_are_being_read(tmp_path: Path) -> None:
+    for number in range(100):
+        pq.write_table(pa.table({"n": [number]}), tmp_path / f"{number:04}.parquet")
     dataset = open_parquet(tmp_path)
-    assert [shard.id for shard in dataset.shards()] == [f"{tmp_path}/a.parquet#1", f"{tmp_path}/a.parquet#3"]
-    assert numbers(dataset) == [1, 1]
-
-
-def test_a_thousand_files_keep_the_order_of_their_names(tmp_path: Path) -> None:
-    for i in range(1000):
-        pq.write_table(pa.table({"n": [i]}), tmp_path / f"{i:04}.parquet")
-    dataset = open_parquet(tmp_path)
-    assert numbers(dataset) == list(range(1000))
-
-
-def test_as_many_files_are_open_as_shards_are_being_read(tmp_path: Path) -> None:
-    for i in range(100):
-        pq.write_table(pa.table({"n": [i]}), tmp_path / f"{i:04}.parquet")
-    dataset = open_parquet(tmp_path)
+    assert values(dataset) == list(range(100))
     reading = [dataset.read_shard(shard, None, 0) for shard in dataset.shards()]
     for batches in reading[:24]:
         next(batches)
@@ -174,41 +131,38 @@ def test_as_many_files_are_open_as_shards_are_being_read(tmp_path: Path) -> None
     assert len([file for file in open_files if file.startswith(str(tmp_path))]) == 24
 
 
-def test_storage_options_reach_the_file_system(write_parquet: Callable[..., Path], tmp_path: Path) -> None:
+def test_storage_options_reach_the_file_system(write: Write, tmp_path: Path) -> None:
     options = {"simplecache": {"cache_storage": str(tmp_path / "cache")}}
-    dataset = open_parquet(f"simplecache::file://{write_parquet('a.parquet')}", storage_options=options)
-    assert numbers(dataset) == list(range(10))
+    assert values(open_parquet(f"simplecache::file://{write({'n': [1]})}", storage_options=options)) == [1]
     assert list((tmp_path / "cache").iterdir())
 
 
-def test_a_file_with_two_columns_of_one_name_is_refused(write_parquet: Callable[..., Path]) -> None:
-    table = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["n", "n"])
-    with pytest.raises(InvalidData, match="several columns called 'n'"):
-        open_parquet(write_parquet("a.parquet", table=table))
+def test_a_file_with_two_columns_of_one_name_is_refused(write: Write) -> None:
+    path = write(pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["n", "n"]))
+    refused(lambda: open_parquet(path), "several columns called 'n'")
 
 
-def test_a_damaged_footer_is_refused_in_one_line(write_parquet: Callable[..., Path]) -> None:
-    path = write_parquet("a.parquet")
+def test_a_damaged_footer_is_refused_in_one_line(write: Write) -> None:
+    path = write({"n": range(10)}, group=4)
     content = bytearray(path.read_bytes())
     content[-60:-20] = b"\xff" * 40
     path.write_bytes(content)
-    with pytest.raises(InvalidData, match="truncated or damaged") as raised:
-        open_parquet(path)
-    assert raised.value.message.isprintable()
+    assert refused(lambda: open_parquet(path), "truncated or damaged").message.isprintable()
 
 
-def test_damage_in_the_middle_is_found_while_reading(write_parquet: Callable[..., Path]) -> None:
-    values = np.random.default_rng(0).random(30_000)
-    path = write_parquet("a.parquet", table=pa.table({"n": values}), group=10_000)
+def test_damage_in_the_middle_is_found_while_reading(write: Write) -> None:
+    path = write({"n": np.random.default_rng(0).random(30_000)}, group=10_000, write_page_checksum=True)
     content = bytearray(path.read_bytes())
     column = pq.read_metadata(path).row_group(1).column(0)
     middle = (column.dictionary_page_offset or column.data_page_offset) + column.total_compressed_size // 2
     content[middle : middle + 50] = bytes(50)
     path.write_bytes(content)
     dataset = open_parquet(path)
+
+    def rows(shard: Any) -> int:
+        return sum(batch.num_rows for batch in dataset.read_shard(shard, None, 0))
+
     first, damaged, last = dataset.shards()
-    assert sum(batch.num_rows for batch in dataset.read_shard(first, None, 0)) == 10_000
-    with pytest.raises(InvalidData, match=rf"row group 1 of {path} cannot be read") as raised:
-        list(dataset.read_shard(damaged, None, 0))
-    assert raised.value.file == str(path)
-    assert sum(batch.num_rows for batch in dataset.read_shard(last, None, 0)) == 10_000
+    assert rows(first) == 10_000
+    assert refused(lambda: rows(damaged), rf"row group 1 of {path} cannot be read").file == str(path)
+    assert rows(last) == 10_000

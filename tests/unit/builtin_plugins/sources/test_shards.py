@@ -8,14 +8,12 @@ import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from opened_data import opened, refused, values
 
 from hostcore_builtin_plugins.sources.csv_source import CsvLayout
-from hostcore_builtin_plugins.sources.file_dataset import FileDataset
-from hostcore_builtin_plugins.sources.json_source import JsonLayout
 from hostcore_builtin_plugins.sources.shards import ShardsSource
-from hostcore_hookspecs import DataContext, InvalidData, InvalidSettings
 
-Open = Callable[..., FileDataset]
+Open = Callable[..., Any]
 
 
 @pytest.fixture
@@ -37,25 +35,16 @@ def folder(tmp_path: Path) -> Path:
 def open_shards(folder: Path) -> Open:
     """``open_shards([{"shard": …}])``: with an index of these records, or of this content."""
 
-    def open_index(content: Any, *, path: Path | str = folder / "index.json", **settings: Any) -> FileDataset:
+    def open_index(content: Any, *, path: Path | str = folder / "index.json", **settings: Any) -> Any:
         text = content if isinstance(content, str) else json.dumps({"name": "flights", "records": content})
         (folder / "index.json").write_text(text)
-        return ShardsSource(settings=ShardsSource.Settings(index=str(path), **settings)).open_dataset({}, DataContext())
+        return opened(ShardsSource, index=str(path), **settings)
 
     return open_index
 
 
 def record(shard: str, samples: int, importance: Any = None) -> Mapping[str, Any]:
     return {"shard": shard, "samples": samples, "importance": importance}
-
-
-def numbers(dataset: FileDataset) -> list[int]:
-    return [
-        number
-        for shard in dataset.shards()
-        for batch in dataset.read_shard(shard, None, 0)
-        for number in batch.column("n").to_pylist()
-    ]
 
 
 def test_files_of_all_formats_come_by_importance(open_shards: Open) -> None:
@@ -68,7 +57,7 @@ def test_files_of_all_formats_come_by_importance(open_shards: Open) -> None:
             record("more/d.jsonl", 1, 1),
         ]
     )
-    assert numbers(dataset) == [40, 10, 11, 12, *range(10), 30, 20, 21]
+    assert values(dataset) == [40, 10, 11, 12, *range(10), 30, 20, 21]
     assert dataset.schema == pa.schema([("t", pa.string()), ("n", pa.int64())])
 
 
@@ -79,18 +68,18 @@ def test_the_number_of_samples_stands_in_for_an_importance_that_does_not_count(
     dataset = open_shards(
         [record("c.csv", 2, importance), record("b.arrow", 3, importance), record("e.csv.gz", 1, 2.5)]
     )
-    assert numbers(dataset) == [10, 11, 12, 40, 20, 21]
+    assert values(dataset) == [10, 11, 12, 40, 20, 21]
 
 
 def test_shards_of_one_weight_stay_in_the_order_of_the_index(open_shards: Open) -> None:
     records = [record("more/d.jsonl", 1), record("c.csv", 2, 1), record("e.csv.gz", 1)]
-    assert numbers(open_shards(records)) == [30, 20, 21, 40]
+    assert values(open_shards(records)) == [30, 20, 21, 40]
 
 
 def test_the_settings_of_a_format_are_passed_on(open_shards: Open, folder: Path) -> None:
     (folder / "c.csv").write_text("n;t\n20;r\n")
     dataset = open_shards([record("c.csv", 1)], csv=CsvLayout(delimiter=";"))
-    assert numbers(dataset) == [20]
+    assert values(dataset) == [20]
 
 
 def test_an_index_on_a_server_names_files_beside_it(folder: Path) -> None:
@@ -100,31 +89,32 @@ def test_an_index_on_a_server_names_files_beside_it(folder: Path) -> None:
     index = {"records": [record("c.csv", 2), record("more/d.jsonl", 1), record("a.parquet", 10)]}
     memory.pipe("/flights/index.json", json.dumps(index).encode())
     try:
-        source = ShardsSource(settings=ShardsSource.Settings(index="memory://flights/index.json"))
-        assert numbers(source.open_dataset({}, DataContext())) == [*range(10), 20, 21, 30]
+        assert values(opened(ShardsSource, index="memory://flights/index.json")) == [*range(10), 20, 21, 30]
     finally:
         memory.rm("/flights", recursive=True)
 
 
 @pytest.mark.parametrize("samples", [1, 3])
 def test_samples_that_are_not_the_rows_of_the_file_are_refused(open_shards: Open, folder: Path, samples: int) -> None:
-    with pytest.raises(InvalidData, match=rf"says that c\.csv has {samples} samples, and it has 2 rows") as raised:
-        open_shards([record("a.parquet", 10), record("c.csv", samples)])
-    assert raised.value.file == str(folder / "c.csv")
-    assert raised.value.pointer == "/dataset/index"
+    error = refused(
+        lambda: open_shards([record("a.parquet", 10), record("c.csv", samples)]),
+        rf"says that c\.csv has {samples} samples, and it has 2 rows",
+    )
+    assert (error.file, error.pointer) == (str(folder / "c.csv"), "/dataset/index")
 
 
 def test_a_shard_without_rows_may_be_there(open_shards: Open, folder: Path) -> None:
     (folder / "c.csv").write_text("n,t\n")
-    assert numbers(open_shards([record("c.csv", 0), record("e.csv.gz", 1)])) == [40]
-    with pytest.raises(InvalidData, match="has no rows"):
-        open_shards([record("c.csv", 0)])
+    assert values(open_shards([record("c.csv", 0), record("e.csv.gz", 1)])) == [40]
+    refused(lambda: open_shards([record("c.csv", 0)]), "has no rows")
 
 
 def test_shards_with_other_types_are_refused(open_shards: Open, folder: Path) -> None:
     (folder / "c.csv").write_text("n,t\nzwanzig,r\n")
-    with pytest.raises(InvalidData, match=r"column 'n' is int64 in .*a\.parquet and string in .*c\.csv"):
-        open_shards([record("a.parquet", 10), record("c.csv", 1)])
+    refused(
+        lambda: open_shards([record("a.parquet", 10), record("c.csv", 1)]),
+        r"column 'n' is int64 in .*a\.parquet and string in .*c\.csv",
+    )
 
 
 @pytest.mark.parametrize(
@@ -157,41 +147,24 @@ def test_shards_with_other_types_are_refused(open_shards: Open, folder: Path) ->
     ],
 )
 def test_an_index_that_is_wrong_is_refused(open_shards: Open, folder: Path, content: Any, says: str) -> None:
-    with pytest.raises(InvalidData) as raised:
-        open_shards(content)
-    assert says in raised.value.message
-    assert raised.value.pointer == "/dataset/index"
-    assert raised.value.file == str(folder / "index.json")
+    error = refused(lambda: open_shards(content))
+    assert says in error.message
+    assert (error.pointer, error.file) == ("/dataset/index", str(folder / "index.json"))
 
 
-def test_a_shard_that_is_not_there_is_told_with_its_neighbours(open_shards: Open) -> None:
-    with pytest.raises(InvalidData) as raised:
-        open_shards([record("cc.csv", 2)])
-    assert "did you mean c.csv" in (raised.value.hint or "")
-
-
-def test_two_names_of_one_shard_are_refused(open_shards: Open, folder: Path) -> None:
+def test_a_shard_that_is_not_there_is_told_with_its_neighbours_and_no_shard_has_two_names(
+    open_shards: Open, folder: Path
+) -> None:
+    assert "did you mean c.csv" in (refused(lambda: open_shards([record("cc.csv", 2)])).hint or "")
     (folder / "link.csv").symlink_to("c.csv")
-    with pytest.raises(InvalidData, match=r"c.csv is named twice, by .*index.json: .*link.csv is the same file"):
-        open_shards([record("c.csv", 2), record("link.csv", 2)])
+    refused(
+        lambda: open_shards([record("c.csv", 2), record("link.csv", 2)]),
+        r"c.csv is named twice, by .*index.json: .*link.csv is the same file",
+    )
 
 
 @pytest.mark.parametrize("path", ["none.json", "more", ""])
 def test_an_index_that_is_not_there_is_refused(open_shards: Open, folder: Path, path: str) -> None:
-    with pytest.raises(InvalidData) as raised:
-        open_shards([], path=folder / path)
-    assert raised.value.pointer == "/dataset/index"
-    assert raised.value.hint
-
-
-def test_settings_that_make_no_sense_are_refused(open_shards: Open) -> None:
-    for wrong, pointer in (
-        ({"csv": CsvLayout(delimiter="")}, "/csv/delimiter"),
-        ({"json": JsonLayout(types={"n": "int7"})}, "/json/types/n"),
-    ):
-        with pytest.raises(InvalidSettings) as raised:
-            open_shards([], **wrong)
-        assert raised.value.pointer == pointer
-    with pytest.raises(InvalidSettings) as raised:
-        ShardsSource(settings=ShardsSource.Settings(index=""))
-    assert raised.value.pointer == "/index"
+    error = refused(lambda: open_shards([], path=folder / path))
+    assert error.pointer == "/dataset/index"
+    assert error.hint
