@@ -46,14 +46,7 @@ def test_stop_fails_the_run_in_the_name_of_the_callback_and_keeps_no_checkpoint_
     assert {event.step for event in outcome.events if event.name == "checkpoint_saved"} == {1, 2}
 
 
-def test_without_the_guard_the_same_run_succeeds_with_weights_that_are_nan(run: Run) -> None:
-    outcome = run(nan=[3])
-    assert outcome.result.status == "succeeded"
-    assert outcome.metric("weight")[6] is None
-
-
-@pytest.mark.parametrize("wrong", ["nan", "nan_gradients"])
-@pytest.mark.parametrize("optimizer", ["SGD", "AdamW"])
+@pytest.mark.parametrize(("wrong", "optimizer"), [("nan", "AdamW"), ("nan_gradients", "SGD")])
 def test_skip_goes_on_as_if_the_step_had_not_been_and_says_so(run: Run, wrong: str, optimizer: str) -> None:
     skipping = run({"use": "nonfinite-guard", "action": "skip"}, optimizer=optimizer, **{wrong: [3, 5]})
     assert skipping.result.status == "succeeded"
@@ -73,11 +66,6 @@ def test_skipped_steps_are_counted_over_a_resume(run: Run) -> None:
     assert list(run(guard, interrupted, **wishes).metric("train/skipped_steps").items()) == [(5, 2), (6, 3)]
 
 
-def test_too_many_skipped_steps_in_a_row_fail_the_run(run: Run) -> None:
-    error = run({"use": "nonfinite-guard", "action": "skip", "max_in_a_row": 2}, nan=[2, 4, 5]).result.error
-    assert error.message == "train/loss was nan at step 5, as at 2 steps in a row"
-
-
 def test_a_roll_back_restores_the_trainer_and_goes_on(run: Run) -> None:
     guard = {"use": "nonfinite-guard", "action": "roll-back"}
     outcome = run(guard, nan=[5], job={"checkpoint_every": 2, "max_steps": 8})
@@ -90,11 +78,6 @@ def test_a_roll_back_restores_the_trainer_and_goes_on(run: Run) -> None:
     assert weight[6] in (weight[3], weight[5]), "the update after a checkpoint is made again"
     assert outcome.metric("train/roll_backs")[8] == 1
     assert all(value is not None for step, value in weight.items() if step != 5)
-
-
-def test_a_roll_back_without_a_checkpoint_fails_the_run(run: Run) -> None:
-    error = run({"use": "nonfinite-guard", "action": "roll-back"}, nan=[2]).result.error
-    assert error.message == "train/loss was nan at step 2, and there is no checkpoint to go back to"
 
 
 def test_a_run_that_is_interrupted_keeps_no_checkpoint_of_what_was_not_read_yet(run: Run) -> None:
@@ -155,15 +138,12 @@ def test_an_error_for_lack_of_memory_names_the_batch_and_what_to_change(run: Run
     assert "torch.utils.checkpoint" in error.hint
 
 
-def test_callbacks_of_both_halves_of_the_optimizer_go_together(run: Run) -> None:
+def test_all_callbacks_go_together(run: Run) -> None:
     callbacks = [
         {"use": "nonfinite-guard", "action": "skip"},
         {"use": "grad-clip", "max_norm": 0.5},
         {"use": "profiler", "start_step": 0, "warmup": 0, "steps": 1},
-        "oom-hint",
-        "lr-monitor",
-        "throughput",
-        "csv-metrics",
+        *("oom-hint", "lr-monitor", "throughput", "csv-metrics"),
     ]
     outcome = run(*callbacks, nan=[3])
     assert outcome.result.status == "succeeded", outcome.result.error

@@ -50,11 +50,6 @@ def test_the_learning_rate_of_each_update_is_recorded_with_the_other_metrics(run
     assert {step: values["train/loss"] for step, values in metrics.items()} == {3: 1 / 3, 6: 1 / 6, 7: 1 / 7}
 
 
-def test_a_rate_that_the_trainer_reports_itself_stays(run: Callable[..., Any]) -> None:
-    metrics = run("lr-monitor", hyperparams={"reports_lr": True}).recorded()
-    assert {values["train/lr"] for values in metrics.values()} == {-1.0}
-
-
 def test_a_trainer_without_a_registered_optimizer_is_an_invalid_job(run: Callable[..., Any]) -> None:
     with pytest.raises(Errors) as caught:
         run("lr-monitor", hyperparams={"registers": False})
@@ -103,10 +98,3 @@ def test_rows_after_the_checkpoint_that_a_run_resumes_from_are_removed(run: Call
     assert sorted(played.recorded()) == [5, 6]
     assert rows(tmp_path, "train") == {step: {"train/loss": 1.0} for step in range(1, 7)}
     assert {path.name for path in shown.parent.iterdir()} == {"train.csv", "validation.csv"}
-
-
-def test_all_five_work_together(run: Callable[..., Any], tmp_path: Path) -> None:
-    names = ["early-stopping", "best-checkpoint", "lr-monitor", "throughput", "csv-metrics"]
-    played = run(*names, **EVALUATED)
-    assert rows(tmp_path, "train") == played.recorded()
-    assert set(rows(tmp_path, "train")[7]) >= {"train/loss", "train/lr", "throughput/samples_per_second"}

@@ -23,7 +23,6 @@ class Trainer:
         accuracies: tuple[float, ...] = ()
         #: The training loss of each step; without it 1/step.
         training: tuple[float, ...] = ()
-        reports_lr: bool = False
         registers: bool = True
 
     def setup(self, ctx: Any) -> None:
@@ -46,8 +45,6 @@ class Trainer:
             state["weight"] += 1
         state["optimizer"].step()
         metrics = {"loss": wishes.training[step - 1] if wishes.training else 1 / step}
-        if wishes.reports_lr:
-            metrics["lr"] = -1.0
         state["scheduler"].step()
         return StepResult(metrics=metrics, weight=float(100 * step))
 

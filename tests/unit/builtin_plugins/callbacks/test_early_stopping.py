@@ -59,24 +59,24 @@ def test_an_improvement_is_one_over_the_best_by_more_than_the_margin(
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_what_is_not_finite_is_no_improvement_and_is_named(start: Start, value: float) -> None:
+def test_what_is_not_finite_or_not_reported_any_more_is_no_improvement_and_is_named(start: Start, value: float) -> None:
     callback, run = start(patience=3)
     assert validate(callback, run, [2.0, 3.0, value, 4.0]) == [40]
-    (reason,) = run.host.stops
-    assert reason.endswith("best 2 at step 10, now 4, no finite number in 1")
-
-
-def test_a_metric_that_is_not_reported_any_more_is_no_improvement(start: Start) -> None:
+    assert run.host.stops[0].endswith("best 2 at step 10, now 4, no finite number in 1")
     callback, run = start(patience=2)
-    assert validate(callback, run, [2.0]) == []
+    validate(callback, run, [2.0])
     assert validate(callback, run, [2.0, 2.0], "val/other") == [30]
     assert run.host.stops[0].endswith("now nan, no finite number in 2")
 
 
-def test_a_best_whose_checkpoint_is_gone_is_not_restored_and_that_is_said(start: Start) -> None:
+@pytest.mark.parametrize(("written", "others"), [([5, 15], False), ([], True)])
+def test_a_best_whose_checkpoint_a_rank_lacks_is_not_restored_and_that_is_said(
+    start: Start, written: list[int], others: bool
+) -> None:
     callback, run = start(patience=1)
     validate(callback, run, [3.0])
-    run.written(5, 15)
+    run.written(*written)
+    run.host.others = others
     with pytest.warns(UserWarning, match="there is no checkpoint of step 10, where val/loss was best"):
         assert validate(callback, run, [3.5]) == [20]
     assert run.host.restores == []
@@ -87,14 +87,6 @@ def test_a_best_whose_checkpoint_is_still_being_written_is_restored(start: Start
     run.written(5)
     validate(callback, run, [3.0, 3.5])
     assert [step for step, _ in run.host.restores] == [10]
-
-
-def test_one_rank_that_lacks_the_checkpoint_keeps_all_from_restoring(start: Start) -> None:
-    callback, run = start(patience=1)
-    run.host.any_rank = lambda flag: True  # another one
-    with pytest.warns(UserWarning, match="no checkpoint of step 10"):
-        validate(callback, run, [3.0, 3.5])
-    assert run.host.restores == []
 
 
 def test_a_best_of_another_run_is_compared_with_but_cannot_be_restored(start: Start) -> None:
@@ -108,25 +100,23 @@ def test_a_best_of_another_run_is_compared_with_but_cannot_be_restored(start: St
         assert validate(second, again, [2.5]) == [20]
 
 
-def test_a_training_metric_that_was_not_recorded_in_an_epoch_is_not_judged(start: Start) -> None:
+def test_a_training_metric_is_judged_once_in_each_epoch_that_recorded_it(start: Start) -> None:
     callback, run = start(monitor="train/loss", patience=1)
     callback.on_epoch_end(run.to_step(3), run.ctx)
     run.record(6, train__loss=1.0)
-    callback.on_epoch_end(run.to_step(6), run.ctx)
-    callback.on_epoch_end(run.to_step(9), run.ctx)
-    callback.on_epoch_end(run.to_step(12), run.ctx)
+    for step in (6, 9, 12):
+        callback.on_epoch_end(run.to_step(step), run.ctx)
     assert run.host.stops == []
-
-
-def test_an_epoch_that_ends_again_after_a_resume_is_judged_once(start: Start) -> None:
-    first, run = start(monitor="train/loss", patience=1)
-    run.record(6, train__loss=1.0)
-    first.on_epoch_end(run.run_state, run.ctx)
-    second, again = start(monitor="train/loss", patience=1)
-    second.load_callback_state(first.callback_state())
+    resumed, again = start(monitor="train/loss", patience=1)
+    resumed.load_callback_state(callback.callback_state())
     again.record(6, train__loss=1.0)
-    second.on_epoch_end(again.run_state, again.ctx)
+    resumed.on_epoch_end(again.run_state, again.ctx)  # which ends again
     assert again.host.stops == []
+    callback, run = start(monitor="train/reward", mode="max", patience=1)
+    for step, reward in ((6, 5.0), (8, 3.0)):
+        run.record(step, reward=reward)  # without the word train
+        callback.on_epoch_end(run.run_state, run.ctx)
+    assert len(run.host.stops) == 1
 
 
 def test_a_training_metric_that_was_never_recorded_is_refused_once_others_were(start: Start) -> None:

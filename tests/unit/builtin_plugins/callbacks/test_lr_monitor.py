@@ -69,28 +69,34 @@ def test_a_tensor_is_recorded_as_it_was(run: Any) -> None:
     assert float(around(callback, run, step)["train/lr"]) == 0.5
 
 
-def test_a_step_without_an_update_has_the_present_rate(run: Any) -> None:
-    callback = begun(run, torch.optim.SGD(parameters(), lr=0.1))
+def test_a_step_without_an_update_has_the_present_rate_and_so_has_an_optimizer_that_is_not_of_torch(run: Any) -> None:
+    for optimizer in (torch.optim.SGD(parameters(), lr=0.3), SimpleNamespace(param_groups=[{"lr": 0.3}])):
+        callback = begun(run, optimizer)
+        run.to_step(1)
+        assert around(callback, run, StepResult) == {"train/lr": 0.3}
+
+
+@pytest.mark.parametrize("own", ["lr", "learning_rate", "train/lr"])
+def test_a_rate_that_the_trainer_reports_itself_stays(run: Any, own: str) -> None:
+    callback = begun(run, torch.optim.SGD(parameters(), lr=0.3))
     run.to_step(1)
-    assert around(callback, run, StepResult) == {"train/lr": 0.1}
+    assert around(callback, run, lambda: StepResult(metrics={own: 0.1})) == {own: 0.1}
 
 
-def test_several_groups_go_by_their_numbers_or_their_names(run: Any) -> None:
-    first, second = parameters(2)
-    by_number = torch.optim.SGD([{"params": [first], "lr": 0.1}, {"params": [second], "lr": 0.2}])
-    callback = begun(run, by_number)
-    run.to_step(1)
-    assert around(callback, run, StepResult) == {"train/lr/0": 0.1, "train/lr/1": 0.2}
-
-    groups = [{"params": [first], "lr": 0.1, "name": "body"}, {"params": [second], "lr": 0.2, "name": "head"}]
+@pytest.mark.parametrize(
+    ("names", "recorded"),
+    [((None, None), ("0", "1")), (("body", "head"), ("body", "head")), (("same", "same"), ("0", "1"))],
+)
+def test_several_groups_go_by_their_numbers_or_their_names(run: Any, names: Any, recorded: tuple[str, str]) -> None:
+    groups = [
+        {"params": [one], "lr": rate, **({"name": name} if name else {})}
+        for one, rate, name in zip(parameters(2), (0.1, 0.2), names, strict=True)
+    ]
     callback = begun(run, torch.optim.SGD(groups))
     run.to_step(1)
-    assert around(callback, run, StepResult) == {"train/lr/body": 0.1, "train/lr/head": 0.2}
-
-    groups = [{**group, "name": "same"} for group in groups]
-    callback = begun(run, torch.optim.SGD(groups))
-    run.to_step(1)
-    assert set(around(callback, run, StepResult)) == {"train/lr/0", "train/lr/1"}
+    assert around(callback, run, StepResult) == dict(
+        zip([f"train/lr/{one}" for one in recorded], (0.1, 0.2), strict=True)
+    )
 
 
 def test_momentum_and_weight_decay_are_recorded_on_request(run: Any) -> None:
@@ -118,9 +124,3 @@ def test_nothing_stays_on_the_optimizer_even_when_a_step_raises(run: Any) -> Non
     with pytest.raises(ValueError, match="the loss has exploded"):
         wrapper.throw(ValueError("the loss has exploded"))
     assert len(optimizer._optimizer_step_pre_hooks) == 0
-
-
-def test_an_optimizer_that_is_not_of_torch_is_read_after_the_step(run: Any) -> None:
-    callback = begun(run, SimpleNamespace(param_groups=[{"lr": 0.3}]))
-    run.to_step(1)
-    assert around(callback, run, StepResult) == {"train/lr": 0.3}

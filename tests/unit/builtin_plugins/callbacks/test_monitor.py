@@ -1,3 +1,5 @@
+"""``best-checkpoint``, and the monitor that it has in common with ``early-stopping``."""
+
 import math
 from collections.abc import Callable
 from typing import Any
@@ -7,49 +9,64 @@ import pytest
 from hostcore.job.forms import structure
 from hostcore_builtin_plugins.callbacks.best_checkpoint import BestCheckpoint
 from hostcore_builtin_plugins.callbacks.early_stopping import EarlyStopping
-from hostcore_builtin_plugins.callbacks.monitor import Monitor
-from hostcore_hookspecs import HostcoreError, InvalidSettings
+from hostcore_hookspecs import Best, HostcoreError, InvalidSettings
+
+Course = Callable[..., Any]
+
+
+def made(**settings: Any) -> BestCheckpoint:
+    return BestCheckpoint(settings=BestCheckpoint.Settings(**settings))
+
+
+def asked(callback: BestCheckpoint, run: Any, values: list[float], name: str = "val/loss") -> list[int]:
+    """The steps at which it asked for a checkpoint, of validations every ten steps."""
+    before = len(run.host.best)
+    for value in values:
+        callback.on_validation_end({name: value}, run.to_step(run.run_state.step + 10), run.ctx)
+    return [best.step for best in run.host.best[before:]]
+
+
+def test_asks_for_a_checkpoint_whenever_the_metric_was_never_better(course: Course) -> None:
+    run = course()
+    assert asked(made(), run, [3.0, 2.0, 2.0, 2.5, 1.0]) == [10, 20, 50]
+    assert run.host.best[-1] == Best(metric="val/loss", value=1.0, step=50)
+    assert asked(made(), course(), [math.nan, -math.inf, 3.0, math.nan, 2.0]) == [30, 50]
+    assert asked(made(mode="max"), course(), [math.inf, 1.0]) == [20]
+
+
+def test_a_monitor_that_the_first_validation_lacks_is_refused_and_a_later_gap_is_not(course: Course) -> None:
+    run = course()
+    for found, shown in (({"val/los": 1.0}, "'val/los'"), ({}, "none")):
+        with pytest.raises(InvalidSettings, match=rf"no metric 'val/loss'; it reports {shown}"):
+            made().on_validation_end(found, run.to_step(10), run.ctx)
+    callback = made()
+    assert asked(callback, run, [1.0]) == [20]
+    assert asked(callback, run, [0.5], "val/other") == []
 
 
 @pytest.mark.parametrize(
-    ("given", "name", "of_training"),
+    ("given", "name", "better"),
     [
-        ("loss", "val/loss", False),
-        ("val/loss", "val/loss", False),
-        ("quality/error", "quality/error", False),
-        ("train/loss", "train/loss", True),
+        *(("loss", "val/loss", "low"), ("val/loss", "val/loss", "low"), ("quality/error", "quality/error", "low")),
+        *(("Loss", "val/Loss", "low"), ("word_error_rate", "val/word_error_rate", "low")),
+        *(("val/perplexity", "val/perplexity", "low"), ("val/top5_accuracy", "val/top5_accuracy", "high")),
     ],
 )
-def test_a_name_says_where_the_metric_comes_from(given: str, name: str, of_training: bool) -> None:
-    monitor = Monitor.of(given, "auto")
-    assert (monitor.name, monitor.of_training) == (name, of_training)
+def test_auto_knows_the_metric_and_which_way_is_better(course: Course, given: str, name: str, better: str) -> None:
+    assert asked(made(monitor=given), course(), [2.0, 1.0, 3.0], name) == ([10, 20] if better == "low" else [10, 30])
 
 
-@pytest.mark.parametrize(
-    ("name", "mode"),
-    [
-        ("val/loss", "min"),
-        ("val/Loss", "min"),
-        ("word_error_rate", "min"),
-        ("val/perplexity", "min"),
-        ("val/top5_accuracy", "max"),
-    ],
-)
-def test_auto_knows_the_way_of_common_metrics(name: str, mode: str) -> None:
-    assert Monitor.of(name, "auto").mode == mode
-
-
-@pytest.mark.parametrize("name", ["val/f1", "loss/score", "accuracy_loss"])
-def test_auto_refuses_a_name_that_does_not_say_which_way_is_better(name: str) -> None:
+@pytest.mark.parametrize("name", ["val/f1", "loss/score", "val/accuracy_loss"])
+def test_auto_refuses_a_name_that_does_not_say_which_way_is_better(course: Course, name: str) -> None:
     with pytest.raises(InvalidSettings, match=r"nothing says whether .* is better low or high") as caught:
-        Monitor.of(name, "auto")
+        made(monitor=name)
     assert caught.value.pointer == "/mode"
-    assert Monitor.of(name, "max").mode == "max"
+    assert asked(made(monitor=name, mode="max"), course(), [1.0, 2.0], name) == [10, 20]
 
 
 def test_a_metric_of_the_test_cannot_be_watched() -> None:
     with pytest.raises(InvalidSettings, match="'test/loss' is known after the training alone"):
-        Monitor.of("test/loss", "min")
+        made(monitor="test/loss", mode="min")
 
 
 @pytest.mark.parametrize(
@@ -61,37 +78,13 @@ def test_a_metric_of_the_test_cannot_be_watched() -> None:
 )
 @pytest.mark.parametrize("kind", [EarlyStopping, BestCheckpoint])
 def test_a_job_that_will_never_have_the_metric_is_refused_before_the_first_step(
-    course: Callable[..., Any], kind: Any, monitor: str, job: dict[str, int], message: str
+    course: Course, kind: Any, monitor: str, job: dict[str, int], message: str
 ) -> None:
     callback = kind(settings=kind.Settings(monitor=monitor))
     with pytest.raises(InvalidSettings) as caught:
         callback.on_train_begin(course(**job).ctx)
     assert (caught.value.message, caught.value.pointer) == (message, "/monitor")
     callback.on_train_begin(course(metric_every=1, validate_every="epoch").ctx)
-
-
-def test_better_is_strict_and_by_more_than_the_margin() -> None:
-    low, high = Monitor.of("loss", "min"), Monitor.of("loss", "max")
-    assert (low.better(1.0, 2.0), low.better(2.0, 2.0), low.better(3.0, 2.0)) == (True, False, False)
-    assert (high.better(1.0, 2.0), high.better(2.0, 2.0), high.better(3.0, 2.0)) == (False, False, True)
-    assert (low.better(1.5, 2.0, by=0.5), low.better(1.25, 2.0, by=0.5)) == (False, True)
-
-
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_nothing_but_a_finite_number_is_better(value: float) -> None:
-    for mode in ("min", "max"):
-        assert not Monitor.of("loss", mode).better(value, None)
-        assert not Monitor.of("loss", mode).better(value, 1.0)
-
-
-def test_a_training_metric_may_be_recorded_without_the_word_train(course: Callable[..., Any]) -> None:
-    run = course()
-    run.record(4, reward=3.0)
-    run.record(8, reward=5.0)
-    monitor = Monitor.of("train/reward", "max")
-    assert monitor.in_training(run.run_state, run.ctx, after=0) == 4.0
-    assert monitor.in_training(run.run_state, run.ctx, after=4) == 5.0
-    assert monitor.in_training(run.run_state, run.ctx, after=8) is None
 
 
 @pytest.mark.parametrize(

@@ -45,27 +45,27 @@ def cosines(path: Path) -> int:
         return sum(event.get("name") == "aten::cos" for event in json.load(file)["traceEvents"])
 
 
-def test_the_trace_has_exactly_the_steps_that_were_asked_for(begun: Any, tmp_path: Path) -> None:
-    callback, run = begun(start_step=3, steps=2, warmup=2)
+@pytest.mark.parametrize(
+    ("at", "rank", "settings", "name"),
+    [
+        (0, 0, {"start_step": 3, "steps": 2, "warmup": 2}, "rank-0.step-4-5"),
+        (0, 0, {"start_step": 0, "steps": 1, "warmup": 0}, "rank-0.step-1-1"),
+        (100, 3, {"start_step": 2, "steps": 1, "warmup": 1}, "rank-3.step-103-103"),
+    ],
+    ids=["after warming up", "the first step of all", "of a resumed run"],
+)
+def test_the_trace_has_exactly_the_steps_that_were_asked_for_and_names_those_of_the_run(
+    begun: Any, tmp_path: Path, at: int, rank: int, settings: dict[str, int], name: str
+) -> None:
+    callback, run = begun(at=at, rank=rank, **settings)
     take_steps(callback, run, 10)
-    assert written(tmp_path) == ["rank-0.step-4-5.json.gz", "rank-0.step-4-5.txt"]
-    assert cosines(tmp_path / "profiler/rank-0.step-4-5.json.gz") == 4 + 5
-    assert "aten::cos" in (tmp_path / "profiler/rank-0.step-4-5.txt").read_text()
+    assert written(tmp_path) == [f"{name}.json.gz", f"{name}.txt"]
+    first, last = (int(step) for step in name.split("-")[-2:])
+    assert cosines(tmp_path / f"profiler/{name}.json.gz") == sum(range(first, last + 1))
+    assert "aten::cos" in (tmp_path / f"profiler/{name}.txt").read_text()
 
 
-def test_without_warming_up_the_first_step_of_all_can_be_traced(begun: Any, tmp_path: Path) -> None:
-    callback, run = begun(start_step=0, steps=1, warmup=0)
-    take_steps(callback, run, 3)
-    assert cosines(tmp_path / "profiler/rank-0.step-1-1.json.gz") == 1
-
-
-def test_a_resumed_run_counts_the_steps_of_its_attempt_and_names_those_of_the_run(begun: Any, tmp_path: Path) -> None:
-    callback, run = begun(at=100, rank=3, start_step=2, steps=1, warmup=1)
-    take_steps(callback, run, 5)
-    assert written(tmp_path) == ["rank-3.step-103-103.json.gz", "rank-3.step-103-103.txt"]
-
-
-@pytest.mark.parametrize(("steps", "name"), [(3, None), (5, "step-5-5"), (6, "step-5-6")])
+@pytest.mark.parametrize(("steps", "name"), [(3, None), (4, None), (5, "step-5-5"), (6, "step-5-6")])
 def test_a_run_that_ends_before_the_last_traced_step_has_a_trace_of_those_it_made(
     begun: Any, tmp_path: Path, steps: int, name: str | None
 ) -> None:
@@ -76,13 +76,6 @@ def test_a_run_that_ends_before_the_last_traced_step_has_a_trace_of_those_it_mad
     before = written(tmp_path)
     take_steps(callback, run, 3)  # nothing is traced any more
     assert written(tmp_path) == before
-
-
-def test_a_run_that_ends_right_before_the_first_traced_step_has_no_trace(begun: Any, tmp_path: Path) -> None:
-    callback, run = begun(start_step=4, steps=5, warmup=2)
-    take_steps(callback, run, 4)
-    callback.on_train_end(run_state=run.run_state)
-    assert written(tmp_path) == []
 
 
 def test_a_profiler_that_cannot_start_is_a_warning(

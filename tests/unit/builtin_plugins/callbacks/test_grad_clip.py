@@ -1,5 +1,6 @@
 import copy
 from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -8,7 +9,7 @@ import torch
 from wrapped_step import wrapped_step
 
 from hostcore_builtin_plugins.callbacks.grad_clip import GradClip, clip_to_norm
-from hostcore_hookspecs import HostcoreError, InvalidSettings, StepContext, StepResult
+from hostcore_hookspecs import HostcoreError, InvalidSettings, StepContext, StepControl, StepResult
 
 Training = Callable[..., Any]
 
@@ -59,28 +60,23 @@ def test_clipping_is_that_of_torch_bit_for_bit(dtypes: list[str], norm_type: flo
     assert all(torch.equal(one.grad, other.grad) for one, other in zip(ours[:-1], theirs[:-1], strict=True))
 
 
-def test_gradients_below_the_norm_stay_as_they_are(training: Training) -> None:
-    run = training()
-    before = unclipped(run)
-    run.step(clip(run, max_norm=1e6))
-    torch.testing.assert_close(gradients(run), before, rtol=0, atol=0)
-
-
-def test_elements_are_cut_to_the_value(training: Training) -> None:
+def test_elements_are_cut_to_the_value_and_gradients_below_a_norm_stay_as_they_are(training: Training) -> None:
     run = training()
     before = unclipped(run, factor=100)
     result = run.step(clip(run, max_value=0.5), factor=100)
     assert before.abs().max() > 0.5
     torch.testing.assert_close(gradients(run), before.clamp(-0.5, 0.5))
     assert list(result.metrics) == ["loss"]
+    run = training()
+    before = unclipped(run)
+    result = run.step(clip(run, max_norm=1e6), **{"loss": 1.0, "train/grad_norm": 7.0})
+    torch.testing.assert_close(gradients(run), before, rtol=0, atol=0)
+    assert result.metrics == {"loss": 1.0, "train/grad_norm": 7.0}, "which the trainer reports itself"
 
 
 @pytest.mark.parametrize(
     "optimizer",
-    [
-        lambda parameters: torch.optim.SGD(parameters, lr=0.1),
-        lambda parameters: torch.optim.Adam(parameters, lr=0.1, fused=True),
-    ],
+    [partial(torch.optim.SGD, lr=0.1), partial(torch.optim.Adam, lr=0.1, fused=True)],
     ids=["unscaled by the scaler", "unscaled by the optimizer"],
 )
 @pytest.mark.parametrize("settings", [{"max_norm": 0.01}, {"max_value": 0.001}])
@@ -117,38 +113,41 @@ def test_the_norm_is_reported_when_metrics_are_recorded_and_only_then(training: 
     assert ["train/grad_norm" in run.step(callback).metrics for _ in range(4)] == [False, False, True, False]
     run.move(step=99)
     assert "train/grad_norm" in run.step(callback).metrics, "the last step is recorded"
-    assert "train/grad_norm" not in training().step(clip(run, max_norm=1.0, report=False)).metrics
+    for more, job in (({"report": False}, {}), ({}, {"metric_every": 0})):
+        run = training(**job)
+        run.move(step=99)
+        assert "train/grad_norm" not in run.step(clip(run, max_norm=1.0, **more)).metrics
 
 
-def test_no_norm_is_reported_of_an_update_without_gradients(training: Training) -> None:
+@pytest.mark.parametrize("result", [StepResult(metrics={"loss": 1.0}), None, 3.0, SimpleNamespace(metrics=[1])])
+def test_no_norm_is_reported_of_an_update_without_gradients_and_of_what_is_no_result(
+    training: Training, result: Any
+) -> None:
     run = training()
-    result = StepResult(metrics={"loss": 1.0})
 
-    def train_step() -> StepResult:
+    def train_step() -> Any:
+        if not isinstance(result, StepResult):
+            run.model(torch.ones(1, 3)).sum().backward()
         run.optimizer.step()
         return result
 
     assert wrapped_step(clip(run, max_norm=1.0), run.ctx, train_step) is result
 
 
-def test_a_norm_that_the_trainer_reports_itself_is_kept(training: Training) -> None:
-    run = training()
-    result = run.step(clip(run, max_norm=1.0), **{"loss": 1.0, "train/grad_norm": 7.0})
-    assert result.metrics == {"loss": 1.0, "train/grad_norm": 7.0}
-
-
-def test_a_result_of_another_class_is_taken_over(training: Training) -> None:
+def test_a_result_of_another_class_keeps_what_it_has(training: Training) -> None:
     run = training(metric_every=1)
+    control, reported = StepControl(backoff_seconds=1.0), {"loss": 1.0}
 
     def train_step() -> SimpleNamespace:
         run.model(torch.ones(1, 3)).sum().backward()
         run.optimizer.step()
-        return SimpleNamespace(metrics={"loss": 1.0}, weight=3)
+        return SimpleNamespace(metrics=reported, weight=3, debug={"a": 1}, control=control)
 
     result = wrapped_step(clip(run, max_norm=1.0), run.ctx, train_step)
     assert isinstance(result, StepResult)
-    assert result.weight == 3
+    assert (result.weight, result.debug, result.control) == (3, {"a": 1}, control)
     assert set(result.metrics) == {"loss", "train/grad_norm"}
+    assert reported == {"loss": 1.0}, "the trainer may use its dictionary again"
 
 
 @pytest.mark.parametrize("factor", [float("nan"), float("inf")])
@@ -173,14 +172,14 @@ def test_a_closure_is_refused_since_it_computes_the_gradients_after_the_clipping
         run.optimizer.step(lambda: run.model(torch.ones(1, 3)).sum())
 
 
-@pytest.mark.parametrize("end", ["on_train_end", "on_exception"])
-def test_nothing_is_clipped_after_the_end(training: Training, end: str) -> None:
-    run = training()
-    callback = clip(run, max_norm=0.01)
-    getattr(callback, end)()
-    before = unclipped(run)
-    run.step(callback)
-    torch.testing.assert_close(gradients(run), before)
+def test_nothing_is_clipped_after_the_end(training: Training) -> None:
+    for end in ("on_train_end", "on_exception"):
+        run = training()
+        callback = clip(run, max_norm=0.01)
+        getattr(callback, end)()
+        before = unclipped(run)
+        run.step(callback)
+        torch.testing.assert_close(gradients(run), before)
 
 
 def test_an_optimizer_that_the_trainer_made_anew_is_clipped_and_the_old_one_is_not(training: Training) -> None:
