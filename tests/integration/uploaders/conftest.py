@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.client import HTTPConnection
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from artifacts import artifact, context, upload_context
 from fsspec.implementations.arrow import ArrowFSWrapper
 from fsspec.implementations.memory import MemoryFileSystem
 from gcp_storage_emulator.server import create_server
+from loopback_server import serving
 from moto.server import ThreadedMotoServer
 from pyarrow.fs import LocalFileSystem
 
@@ -164,7 +165,7 @@ def store(request: pytest.FixtureRequest) -> RunningStore:
 
 @attrs.define(kw_only=True)
 class Fault:
-    """What happens to one request, instead of what should."""
+    """Another answer to one request than its server gives."""
 
     method: str
     #: Somewhere in the request's path.
@@ -204,10 +205,10 @@ class Proxy:
 
 class ProxyHandler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    proxy: Proxy
+    here: Proxy
 
     def pass_on(self) -> None:
-        fault = self.proxy.fault_for(self.command, self.path)
+        fault = self.here.fault_for(self.command, self.path)
         length = int(self.headers.get("Content-Length", 0))
         if fault and fault.does == "reset":
             self.rfile.read(length // 2)
@@ -215,7 +216,7 @@ class ProxyHandler(BaseHTTPRequestHandler):
             return
         body = self.rfile.read(length)
         if fault and fault.does == "silence":
-            self.proxy.over.wait(60)
+            self.here.over.wait(60)
             self.reset()
         elif fault and fault.does == "answer":
             self.answer(fault.status, fault.headers, fault.body)
@@ -225,8 +226,8 @@ class ProxyHandler(BaseHTTPRequestHandler):
     do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = pass_on  # noqa: N815
 
     def forward(self, body: bytes, *, lose: bool) -> None:
-        self.proxy.passed.append(f"{self.command} {self.path}")
-        connection = HTTPConnection(self.proxy.upstream, timeout=300)
+        self.here.passed.append(f"{self.command} {self.path}")
+        connection = HTTPConnection(self.here.upstream, timeout=300)
         headers = {name: value for name, value in self.headers.items() if name.lower() != "expect"}
         try:
             connection.request(self.command, self.path, body=body, headers=headers)
@@ -262,23 +263,12 @@ class ProxyHandler(BaseHTTPRequestHandler):
         except (OSError, ValueError):  # it was reset
             return
 
-    def log_message(self, *_: Any) -> None:
-        pass
-
 
 @contextmanager
 def proxy_before(upstream: str) -> Iterator[Proxy]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), ProxyHandler) as server:
-        server.daemon_threads = True
-        server.handle_error = lambda *_: None  # clients go away in the middle
-        proxy = Proxy(upstream, f"127.0.0.1:{server.server_port}")
-        server.RequestHandlerClass = type("Handler", (ProxyHandler,), {"proxy": proxy})
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
+    with serving(ProxyHandler, lambda address: Proxy(upstream, address)) as proxy:
         yield proxy
         proxy.over.set()
-        server.shutdown()
-        thread.join()
 
 
 @pytest.fixture

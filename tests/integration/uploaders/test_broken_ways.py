@@ -1,6 +1,5 @@
 """The uploader ``fsspec``, and a way to the store that fails: what is told, and what is left behind."""
 
-import socket
 from collections.abc import Callable
 from typing import Any
 
@@ -136,15 +135,6 @@ def test_a_store_that_never_answers_is_given_up_after_the_timeout(way: Any, s3_p
     s3_proxy.fail("HEAD", does="silence")
     with way.opened(timeout_seconds=0.2) as uploader, pytest.raises(TransientError):
         uploader.upload_artifact(artifact("a.bin", b"content"))
-
-
-def test_a_store_that_is_not_there_is_tried_again_later(s3: Any, gcs: Any, artifact: Make) -> None:
-    with socket.socket() as taken:  # nobody listens there
-        taken.bind(("127.0.0.1", 0))
-        nowhere = f"http://127.0.0.1:{taken.getsockname()[1]}"
-        for store in (s3, gcs):
-            with store.opened(options={"endpoint_url": nowhere}) as uploader, pytest.raises(TransientError):
-                uploader.upload_artifact(artifact("a.bin", b"content"))
 
 
 @pytest.mark.parametrize("what", ["reset", "answer"])

@@ -1,3 +1,5 @@
+"""Modules of the built-in plugins load neither the host nor what they need later."""
+
 import json
 import subprocess
 import sys
@@ -6,52 +8,58 @@ from importlib.resources import files
 
 import pytest
 
-MODULES = sorted(
-    f"hostcore_builtin_plugins.{file.name.removesuffix('.py')}"
-    for file in files("hostcore_builtin_plugins").iterdir()
-    if file.name.endswith(".py")
+
+def modules(folder: str = "") -> list[str]:
+    package = f"hostcore_builtin_plugins{folder}"
+    names = (file.name for file in files(package).iterdir())
+    return sorted(f"{package}.{name.removesuffix('.py')}" for name in names if name.endswith(".py"))
+
+
+UPLOADERS = """
+from hostcore_builtin_plugins.uploaders import fsspec, http
+from hostcore_trackers import mlflow_artifacts
+fsspec.FsspecUploader(settings=fsspec.FsspecUploader.Settings(uri="s3://bucket/runs"))
+http.HttpUploader(settings=http.HttpUploader.Settings(url="https://store.example/{path}"))
+mlflow_artifacts.MlflowArtifactsUploader(
+    settings=mlflow_artifacts.MlflowArtifactsUploader.Settings(tracking_uri="http://localhost:5000")
 )
-KEPT_OUT = {
-    "hostcore_builtin_plugins.terminal": {"rich", "pyarrow", "fsspec"},
-    "hostcore_builtin_plugins.jsonl": {"rich", "pyarrow", "fsspec"},
-    "hostcore_builtin_plugins.local": {"rich", "pyarrow", "fsspec"},
-}
+"""
+CLIENTS = {"fsspec", "s3fs", "gcsfs", "adlfs", "boto3", "mlflow", "urllib3", "aiohttp", "requests"}
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_no_module_imports_the_host_or_torch(module: str) -> None:
-    program = f"import json, sys, {module}; print(json.dumps(sorted(sys.modules)))"
+@pytest.mark.parametrize(
+    ("program", "kept_out"),
+    [
+        (f"import {', '.join(modules())}", set()),
+        *((f"import hostcore_builtin_plugins.{one}", {"rich", "fsspec"}) for one in ("terminal", "jsonl", "local")),
+        (f"import {', '.join(modules('.callbacks'))}", {"numpy", "rich", "matplotlib"}),
+        (UPLOADERS, {"rich", *CLIENTS}),
+    ],
+    ids=["all", "terminal", "jsonl", "local", "callbacks", "uploaders"],
+)
+def test_no_module_loads_the_host_or_a_library_before_it_is_used(program: str, kept_out: set[str]) -> None:
+    program += "\nimport json, sys; print(json.dumps(sorted(sys.modules)))"
     imported = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, text=True).stdout
     packages = {name.partition(".")[0] for name in json.loads(imported)}
-    assert not packages & ({"hostcore", "torch"} | KEPT_OUT.get(module, set()))
+    assert not packages & {"hostcore", "torch", *kept_out, *({"pyarrow"} if kept_out else set())}
 
 
 def test_every_entry_point_leads_to_a_class() -> None:
     declared = distribution("hostcore-builtin-plugins").entry_points
-    assert {(entry_point.group.removeprefix("hostcore."), entry_point.name) for entry_point in declared} == {
-        ("data_sources", "parquet"),
-        ("data_sources", "arrow"),
-        ("data_sources", "csv"),
-        ("data_sources", "json"),
-        ("data_sources", "shards"),
-        ("data_sources", "mock"),
-        ("callbacks", "best-checkpoint"),
-        ("callbacks", "csv-metrics"),
-        ("callbacks", "early-stopping"),
-        ("callbacks", "grad-clip"),
-        ("callbacks", "lr-monitor"),
-        ("callbacks", "nonfinite-guard"),
-        ("callbacks", "oom-hint"),
-        ("callbacks", "profiler"),
-        ("callbacks", "throughput"),
-        ("reporters", "terminal"),
-        ("reporters", "job-index"),
-        ("reporters", "jsonl"),
-        ("trainers", "process"),
-        ("runs_code", "process"),
-        ("uploaders", "fsspec"),
-        ("uploaders", "http"),
-        ("launchers", "local"),
-        ("policies", "allow-list"),
+    found: dict[str, set[str]] = {}
+    for entry_point in declared:
+        found.setdefault(entry_point.group.removeprefix("hostcore."), set()).add(entry_point.name)
+    assert found == {
+        "data_sources": {"parquet", "arrow", "csv", "json", "shards", "mock"},
+        "callbacks": {
+            *("best-checkpoint", "csv-metrics", "early-stopping", "grad-clip", "lr-monitor"),
+            *("nonfinite-guard", "oom-hint", "profiler", "throughput"),
+        },
+        "reporters": {"terminal", "job-index", "jsonl"},
+        "trainers": {"process"},
+        "runs_code": {"process"},
+        "uploaders": {"fsspec", "http"},
+        "launchers": {"local"},
+        "policies": {"allow-list"},
     }
     assert all(isinstance(entry_point.load(), type) for entry_point in declared)

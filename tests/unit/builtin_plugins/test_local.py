@@ -7,7 +7,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import attrs
 import pytest
@@ -100,9 +99,13 @@ def log_of(launched: Launched) -> str:
     return LocalLauncher().read_logs(launched.handle, "").text
 
 
-def test_the_plan_is_the_command_that_would_run(tmp_path: Path) -> None:
-    context = attrs.evolve(context_of("", tmp_path, tmp_path, {}), command=["hostcore", "run", "my job.json"])
-    assert LocalLauncher().plan(context).document == "hostcore run 'my job.json'"
+def test_the_plan_is_the_command_that_would_run_and_its_output_has_a_place(tmp_path: Path) -> None:
+    told: list[str] = []
+    context = attrs.evolve(context_of("", tmp_path, tmp_path, {}), command=["true", "my job.json"], log=told.append)
+    assert LocalLauncher().plan(context).document == "true 'my job.json'"
+    handle = LocalLauncher().launch(context)
+    assert told == [f"process {handle.id} runs it; its output goes to {tmp_path}/logs/supervisor.log"]
+    os.waitpid(handle.details["pid"], 0)
 
 
 def test_the_process_has_its_own_session_no_input_and_one_log_for_its_output(launch: Launch, tmp_path: Path) -> None:
@@ -116,40 +119,11 @@ print("an error", file=sys.stderr)
     )
     launched.wait_for_end()
     log = tmp_path / "logs" / "supervisor.log"
-    assert log.read_text() == f'[true, "", "blue", {json.dumps("HOME" in os.environ)}]\nan error\n'
-
-
-def test_a_second_launch_appends_to_the_log(launch: Launch) -> None:
-    launch("print('one')").wait_for_end()
+    first = f'[true, "", "blue", {json.dumps("HOME" in os.environ)}]\nan error\n'
+    assert log.read_text() == first
     second = launch("print('two')")
     second.wait_for_end()
-    assert log_of(second) == "one\ntwo\n"
-
-
-def test_the_user_is_told_where_the_output_goes(tmp_path: Path) -> None:
-    told: list[str] = []
-    context = attrs.evolve(context_of("", tmp_path, tmp_path, {}), command=["true"], log=told.append)
-    handle = LocalLauncher().launch(context)
-    assert told == [f"process {handle.id} runs it; its output goes to {tmp_path}/logs/supervisor.log"]
-    os.waitpid(handle.details["pid"], 0)
-
-
-@pytest.mark.parametrize("through", [None, ""])
-@pytest.mark.parametrize(
-    ("result", "status", "message", "exit_code"),
-    [
-        ({"status": "succeeded", "exit_code": 0, "reason": None, "error": None}, "succeeded", "", 0),
-        ({"status": "preempted", "exit_code": 75, "reason": "SIGTERM", "error": None}, "preempted", "SIGTERM", 75),
-        ({"status": "failed", "exit_code": 1, "reason": None, "error": {"message": "oh"}}, "failed", "oh", 1),
-    ],
-)
-def test_an_end_is_what_the_result_says(
-    launch: Launch, through: str | None, result: dict[str, Any], status: str, message: str, exit_code: int
-) -> None:
-    launched = launch(f"end(**{result})", through=through)
-    launched.wait_for_end()
-    found = LocalLauncher().poll(launched.handle)
-    assert (found.status, found.message, found.exit_code) == (status, message, exit_code)
+    assert log_of(second) == f"{first}two\n"
 
 
 def test_a_child_that_ended_without_a_result_is_lost_and_reaped(launch: Launch) -> None:
@@ -163,23 +137,22 @@ def test_a_child_that_ended_without_a_result_is_lost_and_reaped(launch: Launch) 
     assert LocalLauncher().poll(launched.handle).status == "lost"
 
 
-def test_the_result_of_an_earlier_attempt_does_not_count(launch: Launch, tmp_path: Path) -> None:
-    (tmp_path / "result.json").write_text('{"status": "cancelled", "exit_code": 130}')
-    ends_without = launch("pass")
-    ends_without.wait_for_end()
-    assert LocalLauncher().poll(ends_without.handle).status == "lost"
-    ends_with = launch("end(status='succeeded', exit_code=0)")
-    ends_with.wait_for_end()
-    assert LocalLauncher().poll(ends_with.handle).status == "succeeded"
-
-
-@pytest.mark.parametrize("content", ["", "[]", "{}", "{"])
-def test_a_result_that_cannot_be_read_is_said_so(launch: Launch, content: str) -> None:
-    launched = launch(f"open('result.json', 'w').write({content!r})")
+def test_a_result_that_cannot_be_read_is_said_so_and_that_of_an_earlier_attempt_does_not_count(
+    launch: Launch, tmp_path: Path
+) -> None:
+    contents = ["", "[]", "{}", "{", '{"status": "running"}', '{"status": ["failed"]}']
+    launched = launch("".join(f"open('{n}.json', 'w').write({one!r})\n" for n, one in enumerate(contents)))
     launched.wait_for_end()
-    found = LocalLauncher().poll(launched.handle)
-    assert found.status == "lost"
-    assert "result.json cannot be read" in found.message
+    for number in range(len(contents)):
+        (tmp_path / f"{number}.json").rename(tmp_path / "result.json")
+        found = LocalLauncher().poll(launched.handle)
+        assert found.status == "lost"
+        assert "result.json cannot be read" in found.message
+    (tmp_path / "result.json").write_text('{"status": "cancelled", "exit_code": 130}')
+    for program, status in (("pass", "lost"), ("end(status='succeeded', exit_code=0)", "succeeded")):
+        again = launch(program)
+        again.wait_for_end()
+        assert LocalLauncher().poll(again.handle).status == status
 
 
 def test_sigint_is_heard_though_the_launching_process_ignores_it(launch: Launch) -> None:
@@ -247,34 +220,24 @@ def test_a_process_of_another_user_is_not_cancelled_in_silence(launch: Launch) -
         os.setresuid(0, 0, 0)
 
 
-def test_a_command_that_is_not_there_is_one_error(tmp_path: Path) -> None:
-    context = attrs.evolve(context_of("", tmp_path, tmp_path, {}), command=["no-such-command"])
-    with pytest.raises(FatalError, match=r"cannot start no-such-command: .* No such file or directory"):
-        LocalLauncher().launch(context)
-
-
-def test_a_run_directory_that_cannot_be_written_is_one_error(tmp_path: Path) -> None:
+def test_a_command_or_a_folder_that_is_not_there_is_one_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    context = context_of("", tmp_path / "file", tmp_path, {})
-    with pytest.raises(FatalError, match="Not a directory"):
-        LocalLauncher().launch(context)
+    for command, folder, message in (
+        ("no-such-command", tmp_path, r"cannot start no-such-command: .* No such file or directory"),
+        ("true", tmp_path / "file", "Not a directory"),
+    ):
+        with pytest.raises(FatalError, match=message):
+            LocalLauncher().launch(attrs.evolve(context_of("", folder, tmp_path, {}), command=[command]))
 
 
-def handle_with_log(path: Path) -> LaunchHandle:
-    return LaunchHandle(launcher="local", id="1", details={"log": str(path)})
-
-
-def test_a_long_log_is_read_in_chunks(tmp_path: Path) -> None:
+def test_a_long_log_is_read_in_chunks_from_a_place_in_it(tmp_path: Path) -> None:
     log = tmp_path / "supervisor.log"
     log.write_text("é" * 1_500_000)
-    handle, launcher = handle_with_log(log), LocalLauncher()
+    handle, launcher = LaunchHandle(launcher="local", id="1", details={"log": str(log)}), LocalLauncher()
     text, since = "", ""
     while (chunk := launcher.read_logs(handle, since)).text:
         text, since = text + chunk.text, chunk.next
         assert len(chunk.text.encode()) <= 1 << 20
     assert text == "é" * 1_500_000
-
-
-def test_a_place_that_is_none_is_one_error(tmp_path: Path) -> None:
     with pytest.raises(FatalError, match="'three' is no place in the log"):
-        LocalLauncher().read_logs(handle_with_log(tmp_path), "three")
+        launcher.read_logs(handle, "three")

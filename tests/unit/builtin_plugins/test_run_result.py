@@ -1,12 +1,10 @@
-"""How a launcher tells the result of its launch from others that lie in the run directory."""
+"""The result of a launch, among others that lie in the run directory."""
 
 from __future__ import annotations
 
 import json
 import os
 from pathlib import Path
-
-import pytest
 
 from hostcore_builtin_plugins.run_result import earlier_result, read_log, result_of
 from hostcore_hookspecs import LogChunk
@@ -49,15 +47,6 @@ def test_a_result_is_none_any_more_when_the_next_attempt_has_begun(tmp_path: Pat
     (tmp_path / "attempts").mkdir()
     (tmp_path / "attempts" / "2.json").write_text("{}")
     assert result_of(str(tmp_path), None) is None
-
-
-@pytest.mark.parametrize("text", ["", "[]", "{}", "{", '{"status": "running"}', '{"status": ["failed"]}'])
-def test_what_is_no_result_is_lost_with_a_reason(tmp_path: Path, text: str) -> None:
-    (tmp_path / "result.json").write_text(text)
-    found = result_of(str(tmp_path), None)
-    assert found is not None
-    assert (found.status, found.exit_code) == ("lost", None)
-    assert "result.json cannot be read" in found.message
 
 
 def test_what_a_run_puts_in_place_of_its_files_is_not_followed_or_waited_for(tmp_path: Path) -> None:

@@ -59,16 +59,13 @@ LARGE = pa.record_batch({"x": pa.array([0.0] * 2_000_000)})
 class Stage:
     """A trainer whose program does something else than usual."""
 
-    def __init__(
-        self, *, job: Job | None = None, start_seconds: float = 60.0, env: dict[str, str] | None = None, **instead: str
-    ) -> None:
+    def __init__(self, *, job: Job | None = None, hyperparams: dict[str, Any] | None = None, **instead: str) -> None:
         self.stopped: list[str] = []
         command = (sys.executable, "-I", "-S", "-c", PROGRAM, json.dumps(instead))
-        hyperparams = Hyperparams(
-            command=command, env=env or {}, start_seconds=start_seconds, settings={"rate": 0.5, "names": ["a"]}
-        )
+        usual = {"command": command, "start_seconds": 60.0, "settings": {"rate": 0.5, "names": ["a"]}}
+        given = Hyperparams(**{**usual, **(hyperparams or {})})
         self.ctx = StepContext(
-            job=job or Job(max_steps=3), hyperparams=hyperparams, run_state=RunState(total_steps=3), host=_Host(self)
+            job=job or Job(max_steps=3), hyperparams=given, run_state=RunState(total_steps=3), host=_Host(self)
         )
         self.trainer = ProcessTrainer()
         self.state: Any = None
@@ -76,6 +73,11 @@ class Stage:
     def begin(self) -> None:
         self.trainer.setup(self.ctx)
         self.state = self.trainer.configure()
+
+    def answers(self, batch: Any = BATCH) -> Any:
+        """Return the answer of the program to the first step."""
+        self.begin()
+        return self.step(batch)
 
     def step(self, batch: Any = BATCH) -> Any:
         prepared = self.trainer.prepare_batch(batch, self.state)
@@ -100,7 +102,7 @@ _OTHERS: set[int] = set()
 
 
 def programs() -> list[psutil.Process]:
-    """What runs here of the programs that a test has started, and of what they have started."""
+    """Processes of the programs that a test has started, and of those that these have started."""
     found = []
     for one in psutil.Process().children():
         with suppress(psutil.NoSuchProcess):
@@ -125,63 +127,52 @@ def _ended(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     )
 
 
+@pytest.fixture
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that does not end is killed soon."""
+    monkeypatch.setattr(child, "_END_SECONDS", 0.3)
+
+
 def refusal(stage: Stage, batch: Any = BATCH) -> HostcoreError:
     """The error of a run with the first step."""
     with pytest.raises(HostcoreError) as caught:
-        stage.begin()
-        stage.step(batch)
+        stage.answers(batch)
     return caught.value
 
 
 class TestAProgramThatSpeaksTheProtocol:
     def test_trains(self) -> None:
         stage = Stage()
-        stage.begin()
-        assert stage.step().metrics == {"loss": 0.5}
+        assert stage.answers().metrics == {"loss": 0.5}
         validated = stage.trainer.validate_step(stage.trainer.prepare_batch(BATCH, stage.state), stage.state, stage.ctx)
         assert (validated.metrics, validated.weight) == ({"loss": 0.25}, 3)
         assert len(programs()) == 1
         stage.trainer.teardown(stage.state)
         assert programs() == []
 
-    def test_is_told_of_its_settings_and_of_the_run(self) -> None:
+    def test_is_told_of_its_settings_of_the_run_and_has_the_variables_of_the_job(self) -> None:
         told = Stage(initialize="raise SystemExit(json.dumps(params))")
         message = refusal(told).message
         said = json.loads(message[message.index("{") :])
         assert said["protocol"] == "hostcore.trainer/1"
         assert said["settings"] == {"rate": 0.5, "names": ["a"]}
         assert (said["run"]["seed"], said["run"]["total_steps"], said["run"]["device"]) == (0, 3, "cpu")
-
-    def test_has_the_variables_of_the_job(self) -> None:
-        told = Stage(env={"NAME": "value"}, setup="error(os.environ['NAME'])")
+        told = Stage(hyperparams={"env": {"NAME": "value"}}, setup="error(os.environ['NAME'])")
         assert refusal(told).message.endswith("setup of python: value")
 
-    def test_gets_numbers_that_json_does_not_have(self) -> None:
-        stage = Stage(train_step='answer({"metrics": {"loss": "NaN", "most": "Infinity", "least": "-Infinity"}})')
-        stage.begin()
-        metrics = stage.step().metrics
-        assert math.isnan(metrics["loss"])
-        assert (metrics["most"], metrics["least"]) == (math.inf, -math.inf)
-
-    def test_may_report_debug_values(self) -> None:
-        stage = Stage(train_step='answer({"metrics": {}, "debug": {"clipped": [1, 2]}})')
-        stage.begin()
-        assert stage.step().debug == {"clipped": [1, 2]}
-
-    def test_may_ask_for_a_pause_and_for_silence(self) -> None:
+    def test_may_answer_with_numbers_that_json_does_not_have_debug_values_and_wishes(self) -> None:
+        metrics = '{"loss": "NaN", "most": "Infinity", "least": "-Infinity"}'
         control = '{"backoff_seconds": 0.5, "skip_cadence_emit": True, "record_metrics": True}'
-        stage = Stage(train_step=f'answer({{"metrics": {{}}, "control": {control}}})')
-        stage.begin()
-        given = stage.step().control
-        assert (given.backoff_seconds, given.skip_cadence_emit, given.record_metrics) == (0.5, True, True)
-
-    def test_may_warn_and_ask_for_the_end(self) -> None:
         stage = Stage(
             train_step="tell('warn', message='it is warm'); tell('request_stop', reason='it is enough');"
-            "answer({'metrics': {}})"
+            f'answer({{"metrics": {metrics}, "debug": {{"clipped": [1, 2]}}, "control": {control}}})'
         )
-        stage.begin()
-        stage.step()
+        given = stage.answers()
+        assert math.isnan(given.metrics["loss"])
+        assert (given.metrics["most"], given.metrics["least"]) == (math.inf, -math.inf)
+        assert given.debug == {"clipped": [1, 2]}
+        wishes = given.control
+        assert (wishes.backoff_seconds, wishes.skip_cadence_emit, wishes.record_metrics) == (0.5, True, True)
         assert stage.stopped == ["warning: it is warm", "it is enough"]
 
     @pytest.mark.parametrize(
@@ -217,8 +208,7 @@ class TestAProgramThatSpeaksTheProtocol:
 
     def test_gets_batches_that_are_no_rows_as_json(self) -> None:
         stage = Stage(prepare_batch="answer(None) if params == {'batch': 1, 'rows': None, 'value': [1, 2]} else 1 / 0")
-        stage.begin()
-        assert stage.step([1, 2]).metrics == {"loss": 0.5}
+        assert stage.answers([1, 2]).metrics == {"loss": 0.5}
 
     def test_gets_batches_as_arrow_streams_one_for_each_schema(self, tmp_path: Path) -> None:
         kept = tmp_path / "bytes"
@@ -253,69 +243,59 @@ class TestAProgramThatSpeaksTheProtocol:
             stage.trainer.load_state_dict({"protocol": "another/2"})
 
 
+SAMPLES = Job(max_steps=3, samples=(SampleRequest(prompt="x"),))
+SILENT = "has not answered `initialize` within 0.3 seconds"
+OTHER = {"initialize": 'answer({"protocol": "hostcore.trainer/7"})'}
+UNKNOWN = {"initialize": 'answer({"protocol": "hostcore.trainer/1", "methods": ["fit"]})'}
+NO_DATA = {"prepare_batch": "error('no column y', kind='InvalidData')"}
+
+
 class TestAProgramThatCannotBeUsed:
-    @pytest.mark.parametrize("program", ["no-such-program", "/nowhere/program", "./not-there"])
+    @pytest.mark.parametrize("program", ["no-such-program", "/nowhere/program", "./not-there", "./file", "true"])
     def test_because_it_is_not_there(self, program: str, tmp_path: Path) -> None:
-        stage = Stage()
-        stage.ctx.hyperparams = Hyperparams(command=(program,), cwd=tmp_path)
-        error = refusal(stage)
+        (tmp_path / "file").touch()
+        folder = tmp_path / ("none" if program == "true" else "")
+        error = refusal(Stage(hyperparams={"command": (program,), "cwd": folder}))
         assert isinstance(error, InvalidSettings)
-        assert error.pointer == "/command"
-        assert error.message == f"{program} cannot be started: No such file or directory"
+        if program == "true":
+            assert (error.pointer, "is no folder to work in" in error.message) == ("/cwd", True)
+        else:
+            why = "Permission denied" if program == "./file" else "No such file or directory"
+            assert (error.pointer, error.message) == ("/command", f"{program} cannot be started: {why}")
 
-    def test_because_there_is_no_folder_for_it(self, tmp_path: Path) -> None:
-        stage = Stage()
-        stage.ctx.hyperparams = Hyperparams(command=("true",), cwd=tmp_path / "none")
-        error = refusal(stage)
-        assert isinstance(error, InvalidSettings)
-        assert (error.pointer, "is no folder to work in" in error.message) == ("/cwd", True)
+    @pytest.mark.parametrize(
+        ("instead", "job", "kind", "message"),
+        [
+            (OTHER, None, ChildFailed, "does not speak hostcore.trainer/1: .*hostcore.trainer/7"),
+            (UNKNOWN, None, ChildFailed, r"`methods` that hostcore.trainer/1 does not have: \['fit'\]"),
+            (
+                {},
+                SAMPLES,
+                InvalidSettings,
+                "has no generate_sample, which `samples` or `sample_every` of the job needs",
+            ),
+            ({}, Job(max_steps=3, accumulate=4), HostcoreError, "takes one batch a step, and the job accumulates 4"),
+            (NO_DATA, None, InvalidData, "no column y"),
+        ],
+    )
+    def test_because_it_lacks_what_the_job_asks_for(
+        self, instead: dict[str, str], job: Any, kind: type[Exception], message: str
+    ) -> None:
+        with pytest.raises(kind, match=message):
+            Stage(job=job, **instead).answers()
 
-    def test_because_it_may_not_be_executed(self, tmp_path: Path) -> None:
-        (tmp_path / "program").touch()
-        stage = Stage()
-        stage.ctx.hyperparams = Hyperparams(command=("./program",), cwd=tmp_path)
-        assert refusal(stage).message == "./program cannot be started: Permission denied"
+    @pytest.mark.parametrize("wrong", ["time.sleep(60)", "write('{\"id'); time.sleep(60)"])
+    def test_because_it_says_nothing_or_half_a_message(self, wrong: str) -> None:
+        assert SILENT in refusal(Stage(hyperparams={"start_seconds": 0.3}, initialize=wrong)).message
 
-    def test_because_it_speaks_another_protocol(self) -> None:
-        error = refusal(Stage(initialize='answer({"protocol": "hostcore.trainer/7"})'))
-        assert error.code == "process.failed"
-        assert "does not speak hostcore.trainer/1" in error.message
-        assert "hostcore.trainer/7" in error.message
-
-    def test_because_it_says_nothing(self) -> None:
-        error = refusal(Stage(initialize="time.sleep(60)", start_seconds=0.3))
-        assert "has not answered `initialize` within 0.3 seconds" in error.message
-
-    def test_because_it_says_half_a_message_and_waits(self) -> None:
-        error = refusal(Stage(initialize="write('{\"id'); time.sleep(60)", start_seconds=0.3))
-        assert "has not answered `initialize` within 0.3 seconds" in error.message
-
+    @pytest.mark.parametrize("holds", ["sleep 600; :", "exec 3<&0; tail -n 1 <&3 2>/dev/null &"])
     @pytest.mark.parametrize("settings", [{}, {"large": "x" * 2**20}], ids=["small", "more than a pipe holds"])
-    def test_because_what_it_has_started_says_nothing(self, settings: dict[str, str]) -> None:
+    def test_because_what_it_has_started_holds_its_pipes(self, holds: str, settings: dict[str, str]) -> None:
         """That holds the pipes open, also when the program itself has ended."""
-        stage = Stage()
-        stage.ctx.hyperparams = Hyperparams(command=("sh", "-c", "sleep 600; :"), start_seconds=0.3, settings=settings)
-        assert refusal(stage).message == "sh has not answered `initialize` within 0.3 seconds"
-        assert programs() == []
-
-    def test_because_it_has_ended_and_another_holds_its_pipes(self) -> None:
-        stage = Stage()
-        command = ("sh", "-c", "exec 3<&0; tail -n 1 <&3 2>/dev/null &")
-        stage.ctx.hyperparams = Hyperparams(command=command, start_seconds=0.3)
-        assert refusal(stage).message == "sh has not answered `initialize` within 0.3 seconds"
-
-    def test_because_it_lacks_what_the_job_asks_for(self) -> None:
-        error = refusal(Stage(job=Job(max_steps=3, samples=(SampleRequest(prompt="x"),))))
-        assert isinstance(error, InvalidSettings)
-        assert error.message == "the program has no generate_sample, which `samples` or `sample_every` of the job needs"
-
-    def test_because_it_takes_one_batch_a_step(self) -> None:
-        error = refusal(Stage(job=Job(max_steps=3, accumulate=4)))
-        assert error.message == "the program takes one batch a step, and the job accumulates 4"
-
-    def test_because_it_has_methods_that_there_are_not(self) -> None:
-        error = refusal(Stage(initialize='answer({"protocol": "hostcore.trainer/1", "methods": ["fit"]})'))
-        assert "`methods` that hostcore.trainer/1 does not have: ['fit']" in error.message
+        hyperparams = {"command": ("sh", "-c", holds), "start_seconds": 0.3, "settings": settings}
+        assert refusal(Stage(hyperparams=hyperparams)).message == f"sh {SILENT}"
+        if holds.startswith("sleep"):
+            assert programs() == []
 
     def test_because_of_its_settings(self) -> None:
         refused = "error('is above 1', kind='InvalidSettings', pointer='/rate', hint='take 0.1')"
@@ -323,43 +303,35 @@ class TestAProgramThatCannotBeUsed:
         assert isinstance(error, InvalidSettings)
         assert (error.pointer, error.message, error.hint) == ("/settings/rate", "is above 1", "take 0.1")
 
-    def test_because_of_the_data(self) -> None:
-        error = refusal(Stage(prepare_batch="error('no column y', kind='InvalidData')"))
-        assert isinstance(error, InvalidData)
-        assert error.message == "no column y"
-
 
 class TestAProgramThatFails:
     @pytest.mark.parametrize("method", ["initialize", "setup", "configure", "prepare_batch", "train_step"])
-    def test_with_an_error_of_its_own(self, method: str) -> None:
+    def test_with_an_error_of_its_own_or_by_a_signal(self, method: str) -> None:
         error = refusal(Stage(**{method: "error('the matrix is singular')"}))
         assert (error.code, error.message) == ("process.raised", f"{method} of python: the matrix is singular")
-
-    @pytest.mark.parametrize("method", ["initialize", "setup", "configure", "prepare_batch", "train_step"])
-    def test_by_a_signal(self, method: str) -> None:
         error = refusal(Stage(**{method: "sys.stderr.write('it hurts\\n'); os.kill(os.getpid(), signal.SIGSEGV)"}))
         assert error.code == "process.failed"
         assert error.message.endswith(f"was ended by SIGSEGV without an answer, in `{method}`; it said: it hurts")
 
-    def test_by_its_own_end(self) -> None:
-        error = refusal(Stage(train_step="raise SystemExit(3)"))
-        assert error.message.endswith("exited with 3 without an answer, in `train_step`")
+    @pytest.mark.parametrize(
+        ("batch", "method", "wrong", "message"),
+        [
+            (BATCH, "train_step", "raise SystemExit(3)", "exited with 3 without an answer, in `train_step`"),
+            (BATCH, "train_step", 'write(\'{"id": 4, "res\'); raise SystemExit(0)', "in the middle of a message"),
+            (BATCH, "train_step", "tell('dance', to='music')", "hostcore.trainer/1 does not have: 'dance'"),
+            (LARGE, "prepare_batch", "raise SystemExit('no room')", "in `prepare_batch`; it said: no room"),
+            (LARGE, "prepare_batch", "error('I do not read')", "prepare_batch of python: I do not read"),
+        ],
+    )
+    def test_at_a_step_also_without_reading_a_large_batch(
+        self, batch: Any, method: str, wrong: str, message: str
+    ) -> None:
+        assert message in refusal(Stage(**{method: wrong}), batch).message
 
-    def test_in_the_middle_of_a_message(self) -> None:
-        error = refusal(Stage(train_step='write(\'{"id": 4, "res\'); raise SystemExit(0)'))
-        assert "exited with 0 in the middle of a message, in `train_step`" in error.message
-
+    @pytest.mark.usefixtures("_impatient")
     def test_by_closing_its_output(self) -> None:
         error = refusal(Stage(train_step="os.close(1); time.sleep(60)"))
         assert "closed its standard output without an answer, in `train_step`" in error.message
-
-    def test_while_a_large_batch_is_sent(self) -> None:
-        error = refusal(Stage(prepare_batch="raise SystemExit('no room')"), LARGE)
-        assert "exited with 1 without an answer, in `prepare_batch`; it said: no room" in error.message
-
-    def test_without_reading_a_large_batch(self) -> None:
-        error = refusal(Stage(prepare_batch="error('I do not read')"), LARGE)
-        assert error.message == "prepare_batch of python: I do not read"
 
     def test_without_reading_the_second_of_two_batches_of_which_it_has_said_so_before(self) -> None:
         """Both answers come at once, so that the second one is read with the first."""
@@ -424,28 +396,17 @@ class TestAProgramThatFails:
             tracemalloc.stop()
         assert most < 5 * 2**24
 
-    def test_by_a_notification_that_there_is_not(self) -> None:
-        error = refusal(Stage(train_step="tell('dance', to='music')"))
-        assert error.message.endswith("a notification that hostcore.trainer/1 does not have: 'dance'")
-
-    def test_to_end(self) -> None:
-        stage = Stage(
-            initialize="signal.signal(signal.SIGTERM, signal.SIG_IGN); answer(usual['initialize'])",
-            teardown="answer(None); time.sleep(60)",
-        )
+    @pytest.mark.usefixtures("_impatient")
+    @pytest.mark.parametrize("waits", ["time.sleep(60)", "import subprocess; subprocess.run(['sleep', '600'])"])
+    def test_to_end_is_killed_with_what_it_has_started(self, waits: str) -> None:
+        ignores = "signal.signal(signal.SIGTERM, signal.SIG_IGN); answer(usual['initialize'])"
+        stage = Stage(initialize=ignores, teardown=f"answer(None); {waits}")
         stage.begin()
         stage.trainer.teardown(stage.state)
         assert programs() == []
 
-    def test_to_end_and_so_does_what_it_has_started(self) -> None:
-        stage = Stage(teardown="import subprocess; answer(None); subprocess.run(['sleep', '600'])")
-        stage.begin()
-        stage.trainer.teardown(stage.state)
-        assert programs() == []
-
-    def test_is_ended_if_setup_fails(self) -> None:
-        stage = Stage(setup="error('no')")
-        refusal(stage)
+    def test_at_setup_is_ended(self) -> None:
+        refusal(Stage(setup="error('no')"))
         assert programs() == []
 
 
