@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
-from source_examples import flights, save_duckdb
+from source_examples import flights
 
 from hostcore_hookspecs import InvalidData, InvalidSettings
 
@@ -38,20 +38,16 @@ def shop(tmp_path: Path) -> Path:
     return path
 
 
-def test_files_of_all_formats_are_one_query(tmp_path: Path, open_source, read) -> None:
-    settings = save_duckdb(tmp_path)
-    assert read(open_source("duckdb", **settings)) == list(range(2_500))
-
-
 def test_one_table_keeps_its_order_through_filters_and_columns(query, read) -> None:
     dataset = query("SELECT id * 2 AS double, delay FROM flights WHERE id % 3 = 0 LIMIT 500")
     assert dataset.schema == pa.schema([("double", pa.int64()), ("delay", pa.float32())])
     assert read(dataset, "double") == list(range(0, 3_000, 6))
 
 
-def test_a_query_with_order_by_may_join_and_group(query, read) -> None:
+def test_a_query_with_order_by_may_join_and_group_and_one_may_make_rows(query, read) -> None:
     dataset = query("SELECT place, sum(delay) AS s FROM flights JOIN places USING (id) GROUP BY place ORDER BY place")
     assert read(dataset, "place") == ["EWR", "JFK", "LGA"]
+    assert read(query("SELECT range AS id FROM range(3)")) == [0, 1, 2]
 
 
 @pytest.mark.parametrize(
@@ -94,10 +90,6 @@ def test_values_that_change_from_run_to_run_are_refused(sql: str, what: str, que
         query(sql)
 
 
-def test_a_query_may_make_rows(query, read) -> None:
-    assert read(query("SELECT range AS id FROM range(3)")) == [0, 1, 2]
-
-
 @pytest.mark.parametrize(
     ("sql", "message"),
     [
@@ -117,30 +109,22 @@ def test_a_query_may_make_rows(query, read) -> None:
     ],
 )
 def test_a_query_that_fails_is_told_with_its_place(sql: str, message: str, query, tmp_path: Path) -> None:
-    with pytest.raises(InvalidData, match=message):
+    with pytest.raises(InvalidData, match=message) as caught:
         query(sql)
+    assert caught.value.file is None, "it is about the query, and no file of the cache"
     assert not [*tmp_path.glob("cache/duckdb/*/.making-*")]
 
 
-def test_what_is_wrong_with_the_rows_names_the_query_and_no_file_of_the_cache(query) -> None:
-    with pytest.raises(InvalidData) as caught:
-        query("SELECT id FROM flights WHERE id < 0")
-    assert (caught.value.message, caught.value.file) == ("the result of the query has no rows", None)
-
-
-def test_a_result_is_kept_and_read_again(query, tmp_path: Path) -> None:
-    before = query("SELECT * FROM flights").shards()
-    [kept] = tmp_path.glob("cache/duckdb/*/rows.parquet")
-    made = kept.stat().st_mtime_ns
-    assert query("SELECT * FROM flights").shards() == before
-    assert kept.stat().st_mtime_ns == made
-
-
-def test_a_lost_result_is_made_again_as_it_was(query, tmp_path: Path) -> None:
-    sql = "SELECT avg(delay) AS a, count(*) AS n, id % 7 AS g FROM flights GROUP BY g ORDER BY g"
-    before = query(sql).shards()
-    shutil.rmtree(tmp_path / "cache")
-    assert query(sql).shards() == before
+def test_a_result_is_kept_and_made_again_as_it_was_when_it_is_lost(query, tmp_path: Path) -> None:
+    for sql in ("SELECT * FROM flights", "SELECT avg(delay) AS a, id % 7 AS g FROM flights GROUP BY g ORDER BY g"):
+        before = query(sql).shards()
+        [kept] = tmp_path.glob("cache/duckdb/*/rows.parquet")
+        made = kept.stat().st_mtime_ns
+        assert query(sql).shards() == before
+        assert kept.stat().st_mtime_ns == made
+        shutil.rmtree(tmp_path / "cache")
+        assert query(sql).shards() == before
+        shutil.rmtree(tmp_path / "cache")
 
 
 def test_other_files_are_other_data(query, tables: dict[str, Path]) -> None:
@@ -155,13 +139,11 @@ def test_ranks_that_begin_at_once_run_a_query_once(query) -> None:
     with ThreadPoolExecutor(4) as pool:
         found = [*pool.map(lambda _: query("SELECT * FROM flights").shards(), range(4))]
     assert found.count(found[0]) == 4
+    assert [shard.num_rows for shard in found[0]] == [1_024, 1_024, 952], "a small result has several shards"
 
 
-def test_small_results_have_several_shards(query) -> None:
-    assert [shard.num_rows for shard in query("SELECT * FROM flights").shards()] == [1_024, 1_024, 952]
-
-
-def test_a_database_is_read_in_the_order_of_its_rows(shop: Path, open_source, read) -> None:
+def test_a_database_is_read_in_the_order_of_its_rows_and_not_written_to(shop: Path, open_source, read) -> None:
+    before = shop.read_bytes()
     dataset = open_source(
         "duckdb", sql='SELECT id, price, "the note" FROM shop.orders', tables={"shop": shop}, allow_nulls=True
     )
@@ -169,11 +151,6 @@ def test_a_database_is_read_in_the_order_of_its_rows(shop: Path, open_source, re
     assert read(dataset, "price") == [2.0, 1.5, None]
     assert dataset.schema.field("the note").type == pa.string()
     assert read(open_source("duckdb", sql="SELECT id FROM shop.cheap", tables={"shop": shop})) == [2]
-
-
-def test_a_database_is_not_written_to(shop: Path, open_source) -> None:
-    before = shop.read_bytes()
-    open_source("duckdb", sql="SELECT id FROM shop.orders", tables={"shop": shop})
     assert shop.read_bytes() == before
     assert [one.name for one in shop.parent.glob("shop.db*")] == ["shop.db"]
 

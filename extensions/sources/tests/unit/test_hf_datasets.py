@@ -81,34 +81,31 @@ def test_a_split_is_chosen_where_there_are_several(folder: Path, open_source, re
         open_source("datasets", path=folder / "plain", split="train")
 
 
-def test_a_dataset_that_was_saved_again_is_other_data(tmp_path: Path, open_source) -> None:
-    datasets.Dataset(flights(0, 10)).save_to_disk(tmp_path / "saved")
-    before = open_source("datasets", path=tmp_path / "saved").shards()
-    assert open_source("datasets", path=tmp_path / "saved").shards() == before
-    datasets.Dataset(flights(1, 11)).save_to_disk(tmp_path / "saved")
-    assert open_source("datasets", path=tmp_path / "saved").shards() != before
-
-
-def test_a_stream_is_refused_with_the_reason(folder: Path, open_source) -> None:
-    with pytest.raises(InvalidSettings, match="a stream cannot be read by row index") as caught:
-        open_source("datasets", path=folder / "plain", streaming=True)
-    assert caught.value.pointer == "/streaming"
-
-
-def test_a_folder_that_is_no_dataset_is_told(tmp_path: Path, open_source) -> None:
+def test_what_is_no_dataset_or_cannot_be_read_by_its_rows_is_told(tmp_path: Path, open_source) -> None:
     with pytest.raises(InvalidData, match="was not written by save_to_disk") as caught:
         open_source("datasets", path=tmp_path)
     assert "name the builder" in (caught.value.hint or "")
     with pytest.raises(InvalidData, match="does not exist"):
         open_source("datasets", path=tmp_path / "nothing")
+    (tmp_path / "zip::data").mkdir()
+    with pytest.raises(InvalidData, match=r"datasets cannot read .*zip::data, for the :: in it"):
+        open_source("datasets", path=tmp_path / "zip::data")  # which the library takes for a chain
+    with pytest.raises(InvalidSettings, match="a stream cannot be read by row index") as refused:
+        open_source("datasets", path=tmp_path, streaming=True)
+    assert refused.value.pointer == "/streaming"
 
 
-def test_a_damaged_dataset_is_told(tmp_path: Path, open_source) -> None:
-    datasets.Dataset(flights(0, 10)).save_to_disk(tmp_path / "saved")
-    [file] = (tmp_path / "saved").glob("*.arrow")
+def test_a_dataset_that_was_saved_again_is_other_data_and_a_damaged_one_is_told(tmp_path: Path, open_source) -> None:
+    path = tmp_path / "saved"
+    datasets.Dataset(flights(0, 10)).save_to_disk(path)
+    before = open_source("datasets", path=path).shards()
+    assert open_source("datasets", path=path).shards() == before
+    datasets.Dataset(flights(1, 11)).save_to_disk(path)
+    assert open_source("datasets", path=path).shards() != before
+    [file] = path.glob("*.arrow")
     os.truncate(file, 100)
     with pytest.raises(InvalidData, match="cannot be loaded by datasets"):
-        open_source("datasets", path=tmp_path / "saved")
+        open_source("datasets", path=path)
 
 
 def test_a_dataset_without_rows_is_told(tmp_path: Path, open_source) -> None:
@@ -128,12 +125,6 @@ def test_a_folder_with_brackets_is_no_pattern_for_a_builder(path: str, tmp_path:
         (tmp_path / folder).mkdir()
         pq.write_table(pa.table({"id": [value]}), tmp_path / folder / "a.parquet")
     assert read(open_source("datasets", path=tmp_path / path, builder="parquet")) == [2]
-
-
-def test_a_folder_with_colons_is_refused_before_the_library_takes_it_for_a_chain(tmp_path: Path, open_source) -> None:
-    (tmp_path / "zip::data").mkdir()
-    with pytest.raises(InvalidData, match=r"datasets cannot read .*zip::data, for the :: in it"):
-        open_source("datasets", path=tmp_path / "zip::data")
 
 
 def test_a_builder_reads_files_once(tmp_path: Path, open_source, read) -> None:

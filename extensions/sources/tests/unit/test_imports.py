@@ -31,20 +31,15 @@ def test_no_source_imports_the_host_or_its_library_before_it_opens() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "library", "settings"),
-    [
-        ("datasets", "datasets", {"path": Path("here")}),
-        ("delta", "deltalake", {"path": Path("here")}),
-        ("duckdb", "duckdb", {"sql": "SELECT 1", "tables": {"a": Path("here")}}),
-        ("lance", "lance", {"path": Path("here")}),
-    ],
-    ids=["datasets", "delta", "duckdb", "lance"],
+    ("name", "library"),
+    [("datasets", "datasets"), ("delta", "deltalake"), ("duckdb", "duckdb"), ("lance", "lance")],
 )
 def test_a_missing_library_is_an_error_that_names_the_extra(
-    name: str, library: str, settings, open_source, monkeypatch: pytest.MonkeyPatch
+    name: str, library: str, open_source, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, library, None)
+    here = Path("here")
     with pytest.raises(HostcoreError, match=f"{library} is not installed") as caught:
-        open_source(name, **settings)
+        open_source(name, **({"sql": "SELECT 1", "tables": {"a": here}} if name == "duckdb" else {"path": here}))
     assert caught.value.code == "plugin.extra_missing"
     assert install_command(name) in (caught.value.hint or "")
