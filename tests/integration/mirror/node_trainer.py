@@ -26,7 +26,8 @@ class Trainer:
     def setup(self, ctx: Any) -> None:
         torch.set_num_threads(1)
         for name, path in ctx.model_handles.items():
-            print(f"{name} is {Path(path).read_text()!r}, in {path}")
+            file = Path(path) if Path(path).is_file() else next(Path(path).iterdir())
+            print(f"{name} is {file.read_text()!r}, in {path}")
 
     def configure(self, ctx: Any) -> dict[str, Any]:
         model = parallelize(torch.nn.Linear(4, 2), ctx, strategy=ctx.hyperparams.strategy)

@@ -1,7 +1,6 @@
 """A run with a mirror on S3 goes on, on a machine that has never seen it, as if it had never moved."""
 
 import shutil
-import socket
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -85,18 +84,6 @@ def test_seq_attempts_and_losses_are_those_of_a_run_that_never_moved(
     assert "gone on with elsewhere" in error["message"]
 
 
-def test_a_damaged_newest_checkpoint_in_the_mirror_is_passed_over(
-    machine: Any, base: Path, still: Mapping[int, float]
-) -> None:
-    (base / PREFIX / "checkpoints" / "step-000007" / "host.json").write_bytes(b"{}")
-    here = machine("here")
-    done = here.hostcore("run", here.job(**JOB, checkpoint_base_uri=str(base)), "--json")
-    assert done.code == 0, done.err
-    assert "step-000007 is passed over" in done.err
-    assert [event["step"] for event in here.events("a") if event["event"] == "run_resumed"] == [5]
-    assert here.metric("a") == still
-
-
 def test_a_checkpoint_in_the_mirror_begins_another_run(machine: Any, base: Path) -> None:
     here = machine("here")
     uri = f"file://{base}/{PREFIX}/checkpoints/step-000005.json"
@@ -120,20 +107,6 @@ def test_an_endpoint_in_the_settings_of_the_uploader_serves_for_reading_too(
     found = newest(plan.directory.checkpoints).found
     assert found is not None
     assert found.record.step == 7
-
-
-def test_a_mirror_that_cannot_be_reached_is_an_error_that_names_the_way_out(machine: Any, s3: Any) -> None:
-    here = machine("here")
-    job = here.job(**JOB, checkpoint_base_uri=s3.uri("runs"))
-    with socket.socket() as taken:  # nobody listens there
-        taken.bind(("127.0.0.1", 0))
-        endpoint = f"http://127.0.0.1:{taken.getsockname()[1]}"
-        done = here.hostcore("run", job, "--json", AWS_ENDPOINT_URL=endpoint, AWS_MAX_ATTEMPTS="1")
-    assert done.code == 2
-    (error,) = done.json["errors"]
-    assert (error["code"], error["pointer"]) == ("store.unreachable", "/checkpoint_base_uri")
-    assert '"resume_from_checkpoint": false' in error["hint"]
-    assert not (here.path / "runs").exists()
 
 
 def test_a_bucket_that_is_not_there_says_nothing_of_a_run(machine: Any, s3: Any) -> None:
@@ -173,16 +146,6 @@ def test_a_submitted_run_is_adopted_by_the_supervisor_that_runs_it(
     assert here.metric("a") == still
     again = here.hostcore("run", job, "--detach", "--json")
     assert (again.code, again.json["attempt"]) == (0, 2), again.err
-
-
-def test_another_job_of_the_run_id_is_refused_before_it_is_submitted(make_machine: Any, base: Path) -> None:
-    here = make_machine("another")
-    before = {path: path.read_bytes() for path in base.rglob("*") if path.is_file()}
-    done = here.hostcore("run", here.job(**{**JOB, "seed": 7}, checkpoint_base_uri=str(base)), "--detach", "--json")
-    assert done.code == 2, done.out
-    assert "belongs to another job, in the mirror" in done.json["errors"][0]["message"]
-    assert not (here.path / "runs" / "a").exists()
-    assert {path: path.read_bytes() for path in base.rglob("*") if path.is_file()} == before
 
 
 def test_a_submission_that_was_killed_before_it_launched_anything_adopts_as_well(
