@@ -73,6 +73,16 @@ def test_a_server_that_fails_is_one_error(server: Any) -> None:
     refused(lambda: values(dataset), r"a\.parquet cannot be reached: ClientResponseError: 500")
 
 
+def test_a_part_of_a_file_that_was_not_fetched_cannot_be_read(server: Any) -> None:
+    write(server.folder / "a.parquet")
+    file = find_file(server.url("a.parquet"), storage_options={}, pointer="/dataset/paths")
+    excerpt = file.open_excerpt([(4, 8)])
+    for position in (0, 8):
+        excerpt.seek(position)
+        with pytest.raises(OSError, match=f"byte {position} of the file was not fetched"):
+            excerpt.read(1)
+
+
 def test_a_server_that_falls_silent_is_one_error(server: Any) -> None:
     write(server.folder / "a.parquet")
     file = find_file(server.url("a.parquet"), storage_options={}, pointer="/dataset/paths")

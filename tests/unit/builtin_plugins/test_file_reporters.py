@@ -113,6 +113,8 @@ def test_lines_of_others_do_not_count_and_a_new_run_under_an_old_name_is_written
     make: Any, path: Path, event: MakeEvent
 ) -> None:
     events = of_a_run(event)
+    path.parent.mkdir(parents=True)
+    path.write_text("not json\n")
     report(make(path), events[:2])
     with path.open("a") as file:
         file.write('\n[1]\nnot json\n\n{"run_id": "other", "job_id": "other", "seq": 9}\n')

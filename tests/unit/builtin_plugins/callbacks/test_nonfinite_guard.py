@@ -106,14 +106,15 @@ def test_sparse_gradients_are_watched(training: Training, factor: float) -> None
     assert torch.equal(before, embedding.weight) == math.isnan(factor)
 
 
-def test_a_step_without_any_gradients_is_no_finding(training: Training) -> None:
+@pytest.mark.parametrize("result", [StepResult(metrics={"loss": 1.0}), None])
+def test_a_step_without_any_gradients_or_metrics_is_no_finding(training: Training, result: StepResult | None) -> None:
     run = training()
 
-    def train_step() -> StepResult:
+    def train_step() -> StepResult | None:
         run.optimizer.step()
-        return StepResult(metrics={"loss": 1.0})
+        return result
 
-    assert wrapped_step(guard(run, metrics=()), run.ctx, train_step).metrics["loss"] == 1.0
+    wrapped_step(guard(run, metrics=()), run.ctx, train_step)
 
 
 def test_nothing_is_read_before_it_is_due_and_the_first_bad_step_is_named(training: Training) -> None:

@@ -120,6 +120,9 @@ def test_a_folder_in_the_way_is_fatal_and_stays_and_so_is_an_artifact_that_has_c
     Path(one.path).write_bytes(b"longer content")
     with pytest.raises(FatalError, match=r"c\.bin has 14 bytes, and had 7 when it was committed"):
         opened().upload_artifact(one)
+    Path(one.path).unlink()
+    with pytest.raises(FatalError, match=r"c\.bin is gone"):
+        opened().upload_artifact(one)
 
 
 def test_nothing_is_left_when_the_disk_is_full(store: Path, artifact: Make, opened: Any) -> None:
