@@ -62,48 +62,49 @@ class Place:
     def result(self, run_id: str) -> Any:
         return orjson.loads((self.of(run_id) / "result.json").read_bytes())
 
-    def losses(self, run_id: str) -> dict[int, float]:
+    def events(self, run_id: str) -> list[Any]:
         lines = (self.of(run_id) / "logs/events.jsonl").read_bytes().splitlines(keepends=True)
-        events = [orjson.loads(line) for line in lines if line.endswith(b"\n")]
-        return {event["step"]: event["metrics"]["train/loss"] for event in events if event["event"] == "metrics"}
+        return [orjson.loads(line) for line in lines if line.endswith(b"\n")]
+
+    def losses(self, run_id: str) -> dict[int, float]:
+        metrics = [event for event in self.events(run_id) if event["event"] == "metrics"]
+        return {event["step"]: event["metrics"]["train/loss"] for event in metrics}
 
 
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
     chance = random.Random(0)
     a, b = ([chance.gauss(0, 1) for _ in range(160)] for _ in range(2))
     target = [2 * one - other + chance.gauss(0, 0.1) for one, other in zip(a, b, strict=True)]
-    pq.write_table(pa.table({"a": a, "b": b, "y": target}), tmp_path / "rows.parquet", row_group_size=40)
-    return Place(tmp_path)
+    folder = tmp_path_factory.mktemp("place")
+    pq.write_table(pa.table({"a": a, "b": b, "y": target}), folder / "rows.parquet", row_group_size=40)
+    return Place(folder)
 
 
-def test_it_learns(place: Place) -> None:
-    validation = {"parquet_paths": ["rows.parquet"], "batch_size": 100}
-    place.job("learns", validation=validation, test=validation, validate_every="epoch", samples=[{}], sample_every=40)
-    done = place.run("learns")
+@pytest.fixture(scope="module")
+def whole(place: Place) -> dict[int, float]:
+    """The losses of a run that nothing happened to, and that was then extended; what was said is in a file."""
+    data = {"parquet_paths": ["rows.parquet"], "batch_size": 100}
+    sections = {"validation": data, "test": data, "validate_every": "epoch", "samples": [{}], "sample_every": 40}
+    recorder = (sys.executable, str(HERE / "recorder.py"), str(place.path / "said"), sys.executable, str(PROGRAM))
+    place.job("whole", *recorder, **sections)
+    done = place.run("whole")
     assert done.code == 0, done.err
-    metrics = place.result("learns")["metrics"]
-    assert metrics["val/loss"] < 0.02 < place.losses("learns")[1]
+    losses = place.losses("whole")
+    place.job("whole", *recorder, **sections, epochs=5)
+    assert place.run("whole").code == 0
+    return losses
+
+
+def test_it_learns(place: Place, whole: dict[int, float]) -> None:
+    metrics = place.result("whole")["metrics"]
+    assert metrics["val/loss"] < 0.02 < whole[1]
     assert metrics["test/loss"] == metrics["val/loss"]
-    weights = (place.of("learns") / "samples/step-000040/0/weights.txt").read_text().split()
+    weights = (place.of("whole") / "samples/step-000040/0/weights.txt").read_text().split()
     assert [round(float(one)) for one in weights[1::2]] == [2, -1, 0]
 
 
-def test_what_is_said_is_what_the_schema_says(place: Place) -> None:
-    log = place.path / "said"
-    recorder = (sys.executable, str(HERE / "recorder.py"), str(log), sys.executable, str(PROGRAM))
-    data = {"parquet_paths": ["rows.parquet"], "batch_size": 100}
-    more = {
-        "validation": data,
-        "test": data,
-        "validate_every": "epoch",
-        "samples": [{"prompt": "p"}],
-        "sample_every": 8,
-    }
-    place.job("said", *recorder, **more)
-    assert place.run("said").code == 0
-    place.job("said", *recorder, **more | {"epochs": 5})
-    assert place.run("said").code == 0
+def test_what_is_said_is_what_the_schema_says(place: Place, whole: dict[int, float]) -> None:
     schema = json.loads(files("hostcore_builtin_plugins.process").joinpath(SCHEMA).read_text())
 
     def validator(*keys: str) -> Any:
@@ -114,7 +115,7 @@ def test_what_is_said_is_what_the_schema_says(place: Place) -> None:
     results |= {"validate_step": results["train_step"], "test_step": results["train_step"]}
     methods: dict[int, str] = {}
     seen: set[str] = set()
-    for mark, line in (line.split(" ", 1) for line in log.read_text().splitlines()):
+    for mark, line in (line.split(" ", 1) for line in (place.path / "said").read_text().splitlines()):
         message = json.loads(line)
         if mark == "request":
             requests.validate(message)
@@ -156,48 +157,51 @@ def test_a_job_that_cannot_be_is_one_error(place: Place, change: dict[str, Any],
 
 def altered(place: Place, run_id: str, *, settings: dict[str, Any], **keys: Any) -> None:
     """A job whose program fails once."""
-    place.job(run_id, sys.executable, str(HERE / "altered.py"), settings=settings, **keys)
+    place.job(run_id, sys.executable, str(HERE / "altered.py"), settings={"run": run_id, **settings}, **keys)
 
 
-def runs(pid: int) -> bool:
-    """Whether it is there, and no zombie."""
-    process = look(pid)
-    return process is not None and not process.is_zombie
-
-
-def held(place: Place) -> int:
+def held(place: Place, run_id: str) -> int:
     """The program, once it does nothing more."""
-    wait_until((place.path / "holding").exists, "the program to hold")
-    return int((place.path / "failed").read_text())
+    wait_until((place.path / f"{run_id}.holding").exists, "the program to hold")
+    return int((place.path / f"{run_id}.failed").read_text())
 
 
-def test_a_program_that_is_killed_fails_the_run_which_goes_on_as_if_it_had_not_been(place: Place) -> None:
-    place.job("whole")
-    assert place.run("whole").code == 0
-    altered(place, "killed", settings={"holds_at": 9})
-    started = place.start("run", "killed.json")
-    os.kill(held(place), signal.SIGKILL)
-    done = said_by(started)
-    assert done.code == 1, done.err
-    error = place.result("killed")["error"]
-    assert error["type"] == "ChildFailed"
-    assert "was ended by SIGKILL without an answer, in `train_step`" in error["message"]
-    assert error["plugin"].startswith("process (hostcore-builtin-plugins")
-    assert "Traceback" not in done.err
-    again = place.run("killed")
+def wait_for_the_end_of(pid: int) -> None:
+    def is_over() -> bool:
+        process = look(pid)
+        return process is None or process.is_zombie
+
+    wait_until(is_over, "the end of the program")
+
+
+def test_a_program_ends_with_its_worker_and_the_run_goes_on_as_if_it_had_not(
+    place: Place, whole: dict[int, float]
+) -> None:
+    altered(place, "ends", settings={"holds_at": 9})
+    started = place.start("run", "ends.json")
+    pid = held(place, "ends")
+    os.kill(int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[1]), signal.SIGKILL)
+    assert said_by(started).code == 1
+    wait_for_the_end_of(pid)
+    again = place.run("ends")
     assert again.code == 0, again.err
-    assert "resumes from" in again.err or place.result("killed")["attempt"] == 2
-    assert place.losses("killed") == place.losses("whole")
+    assert "resumes from" in again.err or place.result("ends")["attempt"] == 2
+    assert place.losses("ends") == whole
 
 
-def test_a_program_that_fails_is_started_again_by_max_restarts(place: Place) -> None:
-    place.job("whole")
-    assert place.run("whole").code == 0
+def test_a_program_that_dies_fails_the_attempt_and_is_started_again_by_max_restarts(
+    place: Place, whole: dict[int, float]
+) -> None:
     altered(place, "again", settings={"aborts_at": 9}, max_restarts=1)
     done = place.run("again")
     assert done.code == 0, done.err
+    (error,) = [event["error"] for event in place.events("again") if event["event"] == "run_failed"]
+    assert error["type"] == "ChildFailed"
+    assert "was ended by SIGABRT without an answer, in `train_step`" in error["message"]
+    assert error["plugin"].startswith("process (hostcore-builtin-plugins")
+    assert "Traceback" not in done.err
     assert place.result("again")["attempt"] == 2
-    assert place.losses("again") == place.losses("whole")
+    assert place.losses("again") == whole
     assert "I give up" in (place.of("again") / "logs/rank-0.attempt-1.log").read_text()
 
 
@@ -206,17 +210,7 @@ def test_a_program_that_does_not_answer_is_a_run_that_stalls(place: Place) -> No
     done = place.run("stalls")
     assert done.code == 1, done.err
     assert "did not get beyond step 9 for 5 s" in place.result("stalls")["error"]["message"]
-    pid = held(place)
-    wait_until(lambda: not runs(pid), "the end of the program")
-
-
-def test_a_program_ends_with_its_worker(place: Place) -> None:
-    altered(place, "ends", settings={"holds_at": 9})
-    started = place.start("run", "ends.json")
-    pid = held(place)
-    os.kill(int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[1]), signal.SIGKILL)
-    assert said_by(started).code == 1
-    wait_until(lambda: not runs(pid), "the end of the program")
+    wait_for_the_end_of(held(place, "stalls"))
 
 
 def test_a_stop_waits_for_the_step_and_then_has_a_checkpoint(place: Place) -> None:

@@ -1,8 +1,6 @@
 """Processes whose lives the tests decide about, and run directories to look at."""
 
-import json
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,31 +14,27 @@ from hostcore.runs.lease import Lease, ProcessIdentity
 from hostcore.runs.record import RunRecord
 from hostcore.runs.result import EXIT_CODES, RunResult
 
-_SCRIPT = """
-import attrs, json, sys
-from hostcore.runs.lease import ProcessIdentity
-print(json.dumps(attrs.asdict(ProcessIdentity.current())), flush=True)
-sys.stdin.read()
-"""
-
 
 @attrs.frozen
 class Holder:
     """A real process that could hold a lease."""
 
     process: "subprocess.Popen[bytes]"
-    #: As it sees itself.
     identity: ProcessIdentity
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.wait()
 
 
 @pytest.fixture
 def holder() -> Iterator[Holder]:
     """A process that runs until the test ends it."""
-    process = subprocess.Popen([sys.executable, "-c", _SCRIPT], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    assert process.stdout is not None
-    yield Holder(process, ProcessIdentity(**json.loads(process.stdout.readline())))
-    process.kill()
-    process.communicate()
+    process = subprocess.Popen(["sleep", "1000"])
+    started = int(Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[19])
+    holder = Holder(process, attrs.evolve(ProcessIdentity.current(), pid=process.pid, start_time=started))
+    yield holder
+    holder.end()
 
 
 @attrs.frozen

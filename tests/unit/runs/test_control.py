@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import attrs
 import pytest
 
 from hostcore.runs.control import read_cancel, request_cancel
@@ -14,34 +15,21 @@ def directory(tmp_path: Path) -> RunDirectory:
     return RunDirectory(tmp_path)
 
 
-def test_without_a_request_there_is_none_and_nothing_is_made(directory: RunDirectory, tmp_path: Path) -> None:
-    assert read_cancel(directory, 1) is None
+def test_a_request_is_found_by_the_attempt_that_it_is_for_and_only_force_is_added_later(
+    directory: RunDirectory, tmp_path: Path
+) -> None:
+    assert read_cancel(directory, 2) is None
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_request_is_found_by_the_attempt_that_it_is_for_and_by_no_other(directory: RunDirectory) -> None:
     request_cancel(directory, 2, requested_by="user", reason="the data was wrong")
-    found = read_cancel(directory, 2)
-    assert found is not None
-    assert (found.requested_by, found.reason, found.force) == ("user", "the data was wrong", False)
-    assert read_cancel(directory, 1) is None
-    assert read_cancel(directory, 3) is None
-
-
-def test_who_asks_first_counts(directory: RunDirectory) -> None:
-    request_cancel(directory, 1, requested_by="user", reason="first")
-    first = read_cancel(directory, 1)
-    request_cancel(directory, 1, requested_by="somebody", reason="second")
-    assert read_cancel(directory, 1) == first
-
-
-def test_who_asks_later_can_force_it_and_nobody_takes_that_back(directory: RunDirectory) -> None:
-    request_cancel(directory, 1, requested_by="user", reason="first")
-    request_cancel(directory, 1, requested_by="user", reason="second", force=True)
-    request_cancel(directory, 1, requested_by="user", reason="third")
-    found = read_cancel(directory, 1)
-    assert found is not None
-    assert (found.reason, found.force) == ("first", True)
+    first = read_cancel(directory, 2)
+    assert first is not None
+    assert (first.requested_by, first.reason, first.force) == ("user", "the data was wrong", False)
+    assert read_cancel(directory, 1) is read_cancel(directory, 3) is None
+    request_cancel(directory, 2, requested_by="somebody", reason="second")
+    assert read_cancel(directory, 2) == first
+    for force in (True, False):  # which nobody takes back
+        request_cancel(directory, 2, requested_by="user", reason="third", force=force)
+        assert read_cancel(directory, 2) == attrs.evolve(first, force=True)
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"requested_ms": "yesterday", "force": "yes"}'])

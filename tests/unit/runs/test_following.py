@@ -4,7 +4,6 @@ import itertools
 from collections.abc import Callable, Iterator
 
 import attrs
-import pytest
 
 from hostcore.events.writer import now_ms
 from hostcore.runs.attempts import claim_attempt
@@ -28,25 +27,13 @@ def test_what_was_written_before_the_end_is_read_after_it_was_seen() -> None:
     assert next(waits) == 2
 
 
-@pytest.mark.parametrize("status", ["succeeded", "failed", "cancelled", "preempted"])
-def test_a_run_that_has_ended_is_over(run_folder: Callable, status: str) -> None:
-    run = run_folder()
-    run.attempt(1)
-    run.result(status, ended_ms=now_ms())
-    assert is_over(run.directory)
-
-
-def test_a_submitted_run_is_not_over(run_folder: Callable) -> None:
-    assert not is_over(run_folder().directory)
-
-
 def test_a_failed_run_that_may_restart_is_over_only_when_its_supervisor_is_gone(run_folder: Callable, holder) -> None:
     run = run_folder()
+    assert not is_over(run.directory), "it is submitted"
     record = RunRecord.read(run.directory.record)
     attrs.evolve(record, job={**record.job, "max_restarts": 3}).write(run.directory.record)
     claim_attempt(run.directory.attempts, 1, process=holder.identity, started_ms=0)
     run.result("failed", ended_ms=now_ms())
     assert not is_over(run.directory)
-    holder.process.kill()
-    holder.process.wait()
+    holder.end()
     assert is_over(run.directory)

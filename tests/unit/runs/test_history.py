@@ -77,9 +77,13 @@ def test_each_attempt_has_its_end_its_steps_and_its_time(directory: RunDirectory
     assert total_seconds([first, second, third], now=0) == 21.0
 
 
-def test_the_newest_attempt_may_still_run(run_folder: Callable) -> None:
+def test_the_newest_attempt_may_still_run_or_is_lost_as_far_as_its_lease_knows(run_folder: Callable) -> None:
     run = run_folder()
     run.attempt(1)
+    (only,) = History(run.directory).attempts(running=False)
+    assert (only.status, only.started_ms, only.last_step, only.seconds(now=9000)) == ("lost", 0, None, None)
+    (only,) = History(run.directory).attempts(running=False, seen_ms=3000)
+    assert only.seconds(now=9000) == 3.0
     tell(run.directory, 1, (1000, None, SUBMITTED), (2000, 7, Progress()))
     history = History(run.directory)
     history.read_on()
@@ -87,24 +91,10 @@ def test_the_newest_attempt_may_still_run(run_folder: Callable) -> None:
     assert (only.status, only.last_step, only.ended_ms, only.seconds(now=9000)) == ("running", 7, None, 9.0)
 
 
-def test_an_attempt_that_never_came_to_write_is_lost(run_folder: Callable) -> None:
-    run = run_folder()
-    run.attempt(1)
-    (only,) = History(run.directory).attempts(running=False)
-    assert (only.status, only.started_ms, only.last_step, only.seconds(now=9000)) == ("lost", 0, None, None)
-    (only,) = History(run.directory).attempts(running=False, seen_ms=3000)
-    assert only.seconds(now=9000) == 3.0, "as far as the lease knows of it"
-
-
-def test_metrics_are_the_last_of_every_kind(directory: RunDirectory) -> None:
-    history = History(directory)
-    history.read_on()
-    assert history.metrics == {"train/loss": 2.0, "val/loss": 9.0}
-
-
 def test_reading_on_adds_what_came_meanwhile(directory: RunDirectory) -> None:
     history = History(directory)
     history.read_on()
+    assert history.metrics == {"train/loss": 2.0, "val/loss": 9.0}, "the last of every kind"
     (directory.attempts / "4.json").write_text("{}")
     tell(directory, 4, (11_000, None, SUBMITTED), (12_000, 40, Metrics(metrics={"train/loss": 1.0})))
     history.read_on()

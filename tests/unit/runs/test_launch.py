@@ -68,56 +68,29 @@ def write(directory: RunDirectory) -> Callable[..., Launch]:
     return make
 
 
-def test_a_run_that_was_never_launched_waits_for_nobody(directory: RunDirectory) -> None:
-    assert awaited_launch(directory) is None
-    assert not launched_is_gone(directory)
-
-
-def test_a_supervisor_that_lives_is_awaited(
+def test_a_supervisor_is_awaited_while_it_lives_and_until_it_has_begun(
     directory: RunDirectory, launched: LaunchHandle, write: Callable[..., Launch]
 ) -> None:
+    assert awaited_launch(directory) is None, "nobody was launched"
+    assert not launched_is_gone(directory)
     launch = write(launched, age_ms=HOUR_MS)
     assert awaited_launch(directory) == launch
     assert not launched_is_gone(directory)
-
-
-def test_a_supervisor_that_died_is_gone(
-    directory: RunDirectory, launched: LaunchHandle, write: Callable[..., Launch]
-) -> None:
-    write(launched)
-    _end(launched)
-    assert launched_is_gone(directory)
-
-
-def test_a_supervisor_that_has_begun_is_awaited_no_more_dead_or_alive(
-    directory: RunDirectory, launched: LaunchHandle, write: Callable[..., Launch]
-) -> None:
-    write(launched)
     claim_attempt(directory.attempts, 1, process=ProcessIdentity.current(), started_ms=0)
     assert awaited_launch(directory) is None
+    again = write(launched, attempt=2)
+    assert awaited_launch(directory) == again
     _end(launched)
-    assert not launched_is_gone(directory)
-
-
-def test_a_supervisor_is_awaited_for_the_attempt_that_it_was_launched_for(
-    directory: RunDirectory, launched: LaunchHandle, write: Callable[..., Launch]
-) -> None:
-    claim_attempt(directory.attempts, 1, process=ProcessIdentity.current(), started_ms=0)
-    launch = write(launched, attempt=2)
-    assert awaited_launch(directory) == launch
+    assert launched_is_gone(directory)
+    claim_attempt(directory.attempts, 2, process=ProcessIdentity.current(), started_ms=0)
+    assert not launched_is_gone(directory), "it has begun, dead or alive"
 
 
 @pytest.mark.parametrize(("age_ms", "gone"), [(0, False), (HOUR_MS, True)])
-def test_who_was_killed_while_submitting_is_waited_for_a_minute(
-    directory: RunDirectory, write: Callable[..., Launch], age_ms: int, gone: bool
+@pytest.mark.parametrize("by", ["somebody who was killed while submitting", "another machine"])
+def test_a_supervisor_that_nobody_can_ask_about_is_waited_for_a_minute(
+    directory: RunDirectory, launched: LaunchHandle, write: Callable[..., Launch], age_ms: int, gone: bool, by: str
 ) -> None:
-    write(None, age_ms=age_ms)
-    assert launched_is_gone(directory) is gone
-
-
-@pytest.mark.parametrize(("age_ms", "gone"), [(0, False), (HOUR_MS, True)])
-def test_a_local_supervisor_of_another_machine_is_waited_for_a_minute(
-    directory: RunDirectory, launched: LaunchHandle, write: Callable[..., Launch], age_ms: int, gone: bool
-) -> None:
-    write(attrs.evolve(launched, details={**launched.details, "host": "another"}), age_ms=age_ms)
+    elsewhere = attrs.evolve(launched, details={**launched.details, "host": "another"})
+    write(elsewhere if by == "another machine" else None, age_ms=age_ms)
     assert launched_is_gone(directory) is gone

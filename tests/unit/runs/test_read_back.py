@@ -7,6 +7,8 @@ from typing import Any
 import attrs
 import pytest
 
+from hostcore.errors import Errors
+from hostcore.job.load import load_job
 from hostcore.runs.contract import InvalidContract, WorkerContract
 from hostcore.runs.documents import CorruptDocument, read_document, write_document
 from hostcore.runs.launch import Launch
@@ -29,6 +31,17 @@ FAILED = RunResult(
     started_ms=1,
     ended_ms=2,
 )
+CONTRACT = WorkerContract(
+    trainer_plugin="mine",
+    job_spec_path="/runs/a/config/run.json",
+    checkpoints_dir="/runs/a/checkpoints",
+    samples_dir="/runs/a/samples",
+    events_path="/runs/a/logs/rank-0.attempt-3.jsonl",
+    run_dir="/runs/a",
+    attempt=3,
+    attempts_dir="/runs/a/attempts",
+    start_from="/runs/b/checkpoints/step-000003",
+)
 DOCUMENTS = [
     RunRecord(
         job={"trainer": "mine"},
@@ -40,16 +53,7 @@ DOCUMENTS = [
     ),
     FAILED,
     attrs.evolve(FAILED, status="succeeded", exit_code=0, error=None, warnings=()),
-    WorkerContract(
-        trainer_plugin="mine",
-        job_spec_path="/runs/a/config/run.json",
-        checkpoints_dir="/runs/a/checkpoints",
-        samples_dir="/runs/a/samples",
-        events_path="/runs/a/logs/rank-0.attempt-3.jsonl",
-        run_dir="/runs/a",
-        attempt=3,
-        start_from="/runs/b/checkpoints/step-000003",
-    ),
+    CONTRACT,
     Lease(process=ProcessIdentity.current(), attempt=1, step=7, last_progress_ms=1, renewed_ms=2, workers=[4, None]),
     Launch(attempt=1, submitted_ms=2, launch_id="a.1", handle=LaunchHandle(launcher="local", id="7")),
 ]
@@ -108,22 +112,47 @@ def test_a_lease_that_says_nothing_is_none_since_it_is_advice(tmp_path: Path, co
     assert Lease.read(tmp_path / "lease.json") is None
 
 
+def contract(folder: Path, change: dict[str, Any]) -> Path:
+    """The file of a contract with some fields changed; without those that are None."""
+    changed = {**attrs.asdict(CONTRACT), **change}
+    write_document(folder / "a.json", {key: value for key, value in changed.items() if value is not None})
+    return folder / "a.json"
+
+
 @pytest.mark.parametrize(
     ("change", "says"),
     [
+        *(({"contract_version": one}, "this worker follows 'v1'") for one in ("v2", "v0", "", 1, None)),
         *(({name: None}, f"{name} is missing") for name in ("trainer_plugin", "job_spec_path", "events_path")),
         ({"run_dir": 5}, "run_dir is 5, not str"),
         ({"attempt": "1"}, "attempt is '1', not int"),
         ({"attempt": True}, "attempt is True, not int"),
+        ({"devices": "cuda:0"}, "devices"),
+        *(({"inputs": one}, "inputs") for one in (["/m"], {"m": 3}, "m")),
     ],
+    ids=str,
 )
 def test_a_contract_that_cannot_be_followed_names_the_field(tmp_path: Path, change: dict[str, Any], says: str) -> None:
-    path, (contract,) = tmp_path / "a.json", [one for one in DOCUMENTS if isinstance(one, WorkerContract)]
-    changed = {**attrs.asdict(contract), **change}
-    write_document(path, {key: value for key, value in changed.items() if value is not None})
+    path = contract(tmp_path, change)
     with pytest.raises(InvalidContract, match=says) as caught:
         WorkerContract.read(path)
     assert (caught.value.pointer, caught.value.file) == (f"/{next(iter(change))}", str(path))
+
+
+def test_a_contract_of_an_older_hostcore_has_the_defaults_and_lies_around_its_events(tmp_path: Path) -> None:
+    path = contract(tmp_path, {"attempt": None, "start_from": None, "inputs": None, "arrow_ipc_path": None})
+    assert WorkerContract.read(path) == attrs.evolve(CONTRACT, attempt=1, start_from="", inputs={})
+    seven = [field.name for field in attrs.fields(WorkerContract)][:7]
+    write_document(path, {name: value for name, value in attrs.asdict(CONTRACT).items() if name in seven})
+    around = Path(CONTRACT.events_path).parent
+    read = WorkerContract.read(path)
+    assert (read.run_dir, read.attempts_dir) == (str(around), str(around / "attempts"))
+
+
+def test_a_contract_that_is_missing_is_an_error_that_names_the_file(tmp_path: Path) -> None:
+    with pytest.raises(InvalidContract, match="does not exist") as caught:
+        WorkerContract.read(tmp_path / "none.json")
+    assert caught.value.file == str(tmp_path / "none.json")
 
 
 def test_a_result_of_an_earlier_version_has_no_warnings(tmp_path: Path) -> None:
@@ -133,3 +162,20 @@ def test_a_result_of_an_earlier_version_has_no_warnings(tmp_path: Path) -> None:
 
 def test_every_end_has_an_exit_code() -> None:
     assert EXIT_CODES == {"succeeded": 0, "failed": 1, "cancelled": 130, "preempted": 75}
+
+
+def test_a_record_gives_the_job_back_with_its_folder_and_the_ranks_that_are_known_best(tmp_path: Path) -> None:
+    job = {"trainer": "somewhere:Trainer", "run_id": "a", "max_steps": 1, "weights": "w", "devices": ["cpu"]}
+    spec = load_job(job, job_dir=tmp_path)
+    record = RunRecord(job=spec.to_json(), job_dir=str(tmp_path))
+    assert record.spec() == spec
+    assert (record.spec().job_dir, record.spec().ranks) == (tmp_path, 1)
+    started = attrs.evolve(record, world_size=4)
+    assert started.spec().ranks == 4
+    assert started.spec(world_size=2).ranks == 2
+
+
+def test_a_recorded_job_that_is_not_taken_any_more_is_told_in_full() -> None:
+    with pytest.raises(Errors) as raised:
+        RunRecord(job={"trainer": "somewhere:Trainer", "max_step": 1}, job_dir="/").spec()
+    assert "/max_step" in [one.pointer for one in raised.value.errors]

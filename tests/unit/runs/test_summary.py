@@ -9,32 +9,29 @@ import pytest
 
 from hostcore.events.writer import now_ms
 from hostcore.runs.attempts import claim_attempt
-from hostcore.runs.directory import RunDirectory, runs_dir
+from hostcore.runs.directory import runs_dir
 from hostcore.runs.lease import Lease
-from hostcore.runs.summary import UnknownRun, list_runs, summarize
+from hostcore.runs.summary import list_runs, summarize
 
-Happens = Callable[[Any, pytest.FixtureRequest], object]
+Happens = Callable[[Any, Any], object]
 
 
 def attempt(number: int) -> Happens:
     return lambda run, _: run.attempt(number)
 
 
-def claim(run: Any, request: pytest.FixtureRequest) -> None:
+def claim(run: Any, holder: Any) -> None:
     """An attempt begins, and has no lease yet."""
-    identity = request.getfixturevalue("holder").identity
-    claim_attempt(run.directory.attempts, 1, process=identity, started_ms=now_ms())
+    claim_attempt(run.directory.attempts, 1, process=holder.identity, started_ms=now_ms())
 
 
 def lease(step: int, *, attempt: int = 1) -> Happens:
-    return lambda run, request: run.lease(request.getfixturevalue("holder").identity, attempt=attempt, step=step)
+    return lambda run, holder: run.lease(holder.identity, attempt=attempt, step=step)
 
 
-def death(_run: Any, request: pytest.FixtureRequest) -> None:
+def death(_run: Any, holder: Any) -> None:
     """The holder of the lease dies."""
-    process = request.getfixturevalue("holder").process
-    process.kill()
-    process.wait()
+    holder.end()
 
 
 def result(status: str) -> Happens:
@@ -58,109 +55,59 @@ def result(status: str) -> Happens:
     ],
 )
 def test_the_status_of_a_run_follows_from_its_files(
-    run_folder: Callable[..., Any],
-    request: pytest.FixtureRequest,
-    happened: list[Happens],
-    found: tuple[str, int, int, int | None],
+    run_folder: Callable, holder: Any, happened: list[Happens], found: tuple[str, int, int, int | None]
 ) -> None:
     run = run_folder()
     for happens in happened:
-        happens(run, request)
+        happens(run, holder)
     summary = summarize(run.directory)
     assert (summary.status, summary.step, summary.attempt, summary.ended_ms) == found
 
 
-class TestTheStatusOfARun:
-    def test_is_running_while_the_claim_of_its_attempt_is_being_written(self, run_folder: Callable) -> None:
-        run = run_folder()
-        run.attempt(1)
-        run.result("preempted")
-        claim = run.directory.attempts / "2.json"
-        claim.touch()
-        assert summarize(run.directory).status == "running"
-        long_ago = claim.stat().st_mtime - 3600
-        os.utime(claim, (long_ago, long_ago))
-        assert summarize(run.directory).status == "lost"
-
-    def test_of_a_folder_that_is_no_run_is_an_error_with_a_hint(self, tmp_path: Path) -> None:
-        with pytest.raises(UnknownRun, match=f"there is no run 'b' in {tmp_path}") as caught:
-            summarize(RunDirectory(tmp_path / "b"))
-        assert "hostcore list" in caught.value.hint
-
-    def test_comes_with_the_job_s_limits(self, run_folder: Callable) -> None:
-        run = run_folder("b", max_steps=99, submitted_ms=123)
-        run.attempt(1)
-        assert summarize(run.directory).as_dict() == {
-            "run_id": "b",
-            "status": "lost",
-            "trainer": "mine",
-            "step": 0,
-            "max_steps": 99,
-            "attempt": 1,
-            "submitted_ms": 123,
-            "ended_ms": None,
-        }
+def test_a_run_is_running_while_the_claim_of_its_attempt_is_being_written(run_folder: Callable) -> None:
+    run = run_folder()
+    run.attempt(1)
+    run.result("preempted")
+    claim = run.directory.attempts / "2.json"
+    claim.touch()
+    assert summarize(run.directory).status == "running"
+    long_ago = claim.stat().st_mtime - 3600
+    os.utime(claim, (long_ago, long_ago))
+    assert summarize(run.directory).status == "lost"
 
 
-class TestTheTimeOfARun:
-    def test_is_that_of_its_newest_attempt(self, run_folder: Callable) -> None:
-        run = run_folder()
-        run.attempt(1)
-        run.result("succeeded", ended_ms=2500)
-        assert summarize(run.directory).seconds(now=10**9) == 2.5
-
-    def test_goes_on_while_it_runs(self, run_folder: Callable, holder) -> None:
-        run = run_folder()
-        run.attempt(1)
-        run.lease(holder.identity)
-        assert summarize(run.directory).seconds(now=60_000) == 60.0
-
-    def test_ends_with_the_last_sign_of_life_of_a_lost_one(self, run_folder: Callable, holder) -> None:
-        run = run_folder()
-        run.attempt(1)
-        run.lease(holder.identity)
-        holder.process.kill()
-        holder.process.wait()
-        renewed_ms = Lease.read(run.directory.lease).renewed_ms
-        assert summarize(run.directory).seconds(now=renewed_ms + 60_000) == renewed_ms / 1000
+def test_the_time_of_a_run_goes_on_until_its_end_or_the_last_sign_of_life(run_folder: Callable, holder: Any) -> None:
+    run = run_folder()
+    run.attempt(1)
+    run.lease(holder.identity)
+    assert summarize(run.directory).seconds(now=60_000) == 60.0
+    death(run, holder)
+    renewed_ms = Lease.read(run.directory.lease).renewed_ms
+    assert summarize(run.directory).seconds(now=renewed_ms + 60_000) == renewed_ms / 1000
+    run.result("succeeded", ended_ms=2500)
+    assert summarize(run.directory).seconds(now=10**9) == 2.5
 
 
-class TestTheListOfRuns:
-    def test_names_what_cannot_be_read_and_shows_the_rest(self, run_folder: Callable, tmp_path: Path) -> None:
-        run_folder("good")
-        for name, content in (("no-json", "{"), ("no-trainer", '{"job":{},"job_dir":""}'), ("no-job", '{"job":null}')):
-            run_folder(name).directory.record.write_text(content)
-        run_folder("no-lease").directory.lease.write_text("{}")
-        run_folder("no-result").directory.result.write_text('{"status":1}')
-        runs, broken = list_runs(tmp_path / "runs")
-        assert sorted(run.run_id for run in runs) == ["good", "no-lease"]  # a lease is advice
-        assert [Path(one["path"]).name for one in broken] == [
-            "no-job",
-            "no-json",
-            "no-result",
-            "no-trainer",
-        ]
-        assert all(one["error"] for one in broken)
-
-    def test_passes_over_what_is_no_run(self, run_folder: Callable, tmp_path: Path) -> None:
-        run_folder("a")
-        (tmp_path / "runs" / "notes").mkdir()
-        (tmp_path / "runs" / "file.txt").touch()
-        assert [run.run_id for run in list_runs(tmp_path / "runs")[0]] == ["a"]
+def test_the_list_of_runs_names_what_cannot_be_read_and_passes_over_what_is_no_run(
+    run_folder: Callable, tmp_path: Path
+) -> None:
+    run_folder("good")
+    for name, content in (("no-json", "{"), ("no-trainer", '{"job":{},"job_dir":""}'), ("no-job", '{"job":null}')):
+        run_folder(name).directory.record.write_text(content)
+    run_folder("no-lease").directory.lease.write_text("{}")  # a lease is advice
+    run_folder("no-result").directory.result.write_text('{"status":1}')
+    (tmp_path / "runs" / "notes").mkdir()
+    (tmp_path / "runs" / "file.txt").touch()
+    runs, broken = list_runs(tmp_path / "runs")
+    assert sorted(run.run_id for run in runs) == ["good", "no-lease"]
+    assert [Path(one["path"]).name for one in broken] == ["no-job", "no-json", "no-result", "no-trainer"]
+    assert all(one["error"] for one in broken)
 
 
-class TestTheRunsFolder:
-    @pytest.mark.parametrize(("variable", "folder"), [(None, "runs"), ("", "runs"), ("elsewhere", "elsewhere")])
-    def test_is_where_the_variable_says_or_runs_in_the_working_directory(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str | None, folder: str
-    ) -> None:
-        monkeypatch.delenv("HOSTCORE_RUNS_DIR", raising=False)
-        if variable is not None:
-            monkeypatch.setenv("HOSTCORE_RUNS_DIR", variable)
-        monkeypatch.chdir(tmp_path)
-        assert runs_dir() == tmp_path / folder
-
-    def test_never_takes_a_run_that_exists(self, run_folder: Callable) -> None:
-        run = run_folder()
-        with pytest.raises(FileExistsError):
-            run.directory.make()
+@pytest.mark.parametrize(("variable", "folder"), [("", "runs"), ("elsewhere", "elsewhere")])
+def test_the_runs_folder_is_where_the_variable_says_or_runs_in_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str, folder: str
+) -> None:
+    monkeypatch.setenv("HOSTCORE_RUNS_DIR", variable)
+    monkeypatch.chdir(tmp_path)
+    assert runs_dir() == tmp_path / folder

@@ -46,10 +46,19 @@ class Past:
         assert opened.attempt == number
         record = RunRecord(job=self.plan.spec.to_json(), job_dir="/", parent=opened.parent or None)
         record.write(self.plan.directory.record)
-        lease = Lease.read(self.plan.directory.lease)
-        dead = attrs.evolve(lease.process, start_time=lease.process.start_time - 1)
-        attrs.evolve(lease, process=dead).write(self.plan.directory.lease)
+        me = ProcessIdentity.current()
+        self.lease(process=attrs.evolve(me, start_time=me.start_time - 1))
         return opened
+
+    def lease(self, **changes: Any) -> None:
+        """Change the lease of the newest attempt."""
+        attrs.evolve(Lease.read(self.plan.directory.lease), **changes).write(self.plan.directory.lease)
+
+    def ended(self, status: str) -> "Past":
+        """A run whose first attempt has ended so."""
+        self.attempt()
+        self.result(status)
+        return self
 
     def checkpoint(self, step: int) -> Path:
         def fill(folder: Path) -> None:

@@ -8,7 +8,6 @@ import pytest
 
 from hostcore.job.load import load_job
 from hostcore.job.spec import JobSpec
-from hostcore.runs.contract import InvalidContract, WorkerContract
 from hostcore.supervisor import device_leases
 from hostcore.supervisor.device_leases import DeviceLeasesUnusable, device_holders, hold_devices
 from hostcore.supervisor.devices import find_accelerators
@@ -132,14 +131,3 @@ class TestTheFolder:
         with pytest.raises(DeviceLeasesUnusable):
             hold_devices(spec(), machine())
         assert precious.read_text() == "text"
-
-
-def test_a_contract_names_its_devices_by_a_list_of_strings(tmp_path: Path) -> None:
-    contract = tmp_path / "contract.json"
-    contract.write_text(
-        '{"contract_version": "v1", "trainer_plugin": "a", "job_spec_path": "/j", "checkpoints_dir": "/c",'
-        ' "samples_dir": "/s", "events_path": "/e", "run_dir": "/r", "devices": "cuda:0"}'
-    )
-    with pytest.raises(InvalidContract) as caught:
-        WorkerContract.read(contract)
-    assert caught.value.pointer == "/devices"

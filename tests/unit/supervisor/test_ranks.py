@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from actors import GONE, SUMMARY, Actor, staged
+from actors import GONE, SUMMARY, staged
 
 from hostcore.errors import Errors
 from hostcore.events.reader import read_events
@@ -36,6 +36,11 @@ from hostcore_hookspecs.events import (
 )
 
 EXPLODED = RunError(type="ValueError", message="the loss has exploded", traceback="Traceback …", plugin="mine")
+#: What it writes then.
+LOST_TOUCH = RunFailed(error=GONE)
+DISK_FULL = {"type": "DiskFull", "message": "no room", "rank": 1}
+INVALID = as_content(HostcoreError("no such column", pointer="/dataset"))
+ON_A_GPU = {**SUMMARY, "device": "cuda:0"}
 TERM = Asked(status="preempted", reason="received SIGTERM", requested_by="signal:SIGTERM")
 
 
@@ -65,13 +70,16 @@ class TestTheBeginning:
         assert directory.ranks(1) == [0, 1]
         assert directory.rank_events(1, 1).exists()
 
-    def test_nobody_goes_before_all_are_ready(self, pair: Callable) -> None:
+    def test_nobody_goes_before_all_are_ready_and_one_that_dies_before_fails_the_run(self, pair: Callable) -> None:
         with staged(pair()) as stage:
             first, second = stage.actors
             first.say("ready", SUMMARY)
             second.exit(3)
-            assert stage.result().status == "failed"
+            result = stage.result()
             assert first.heard() == []
+        assert (result.status, result.error.type, result.error.rank) == ("failed", "WorkerDied", 1)
+        assert result.error.message.startswith("the worker of rank 1 exited with code 3")
+        assert first.done == ["kill"]
 
     def test_the_devices_of_all_and_what_rank_0_found_are_recorded(self, pair: Callable) -> None:
         with staged(pair()) as stage:
@@ -83,131 +91,88 @@ class TestTheBeginning:
         assert (submitted.devices, submitted.total_steps) == (("cpu", "cpu"), 10)
         assert RunRecord.read(pair().directory.record).world_size == 2
 
-    @pytest.mark.parametrize("rank", [0, 1])
-    def test_one_that_finds_the_job_invalid_refuses_it_for_all(self, pair: Callable, rank: int) -> None:
+    @pytest.mark.parametrize(
+        ("words", "says", "pointer"),
+        [
+            ([("ready", SUMMARY), ("invalid", INVALID)], "no such column", "/dataset"),
+            ([("invalid", INVALID), ("ready", SUMMARY)], "no such column", "/dataset"),
+            ([("invalid", INVALID), ("invalid", INVALID)], "no such column", "/dataset"),
+            ([("ready", ON_A_GPU), ("ready", ON_A_GPU)], "2 ranks cannot share cuda:0", "/devices"),
+        ],
+    )
+    def test_a_job_that_a_rank_finds_invalid_is_refused_once_for_all_and_leaves_nothing(
+        self, pair: Callable, words: list[Any], says: str, pointer: str
+    ) -> None:
         with staged(pair()) as stage:
-            actors = stage.actors
-            actors[1 - rank].say("ready", SUMMARY)
-            actors[rank].say("invalid", as_content(HostcoreError("no such column", pointer="/dataset")))
-            with pytest.raises(Errors, match="no such column"):
+            for actor, (kind, content) in zip(stage.actors, words, strict=True):
+                actor.say(kind, content)
+            with pytest.raises(Errors, match=says) as caught:
                 stage.result()
-            assert [actor.done for actor in actors] == [["kill"], ["kill"]]
+            assert [actor.done for actor in stage.actors] == [["kill"], ["kill"]]
+        assert [error.pointer for error in caught.value.errors] == [pointer]
         assert not pair().directory.path.exists()
-
-    def test_what_both_find_wrong_is_told_once(self, pair: Callable) -> None:
-        with staged(pair()) as stage:
-            for actor in stage.actors:
-                actor.say("invalid", as_content(HostcoreError(f"no cuda:{actor.rank}", pointer="/devices")))
-            with pytest.raises(Errors) as caught:
-                stage.result()
-            assert len(caught.value.errors) == 1
-
-    def test_two_ranks_on_one_gpu_are_refused(self, pair: Callable) -> None:
-        with staged(pair()) as stage:
-            for actor in stage.actors:
-                actor.say("ready", {**SUMMARY, "device": "cuda:0"})
-            with pytest.raises(Errors, match="2 ranks cannot share cuda:0") as caught:
-                stage.result()
-        assert caught.value.errors[0].pointer == "/devices"
-        assert not pair().directory.path.exists()
-
-    def test_one_that_dies_before_it_is_ready_fails_the_run(self, pair: Callable) -> None:
-        with staged(pair()) as stage:
-            first, second = stage.actors
-            second.exit(3)
-            result = stage.result()
-        assert (result.status, result.error.type, result.error.rank) == ("failed", "WorkerDied", 1)
-        assert result.error.message.startswith("the worker of rank 1 exited with code 3")
-        assert first.done == ["kill"]
 
 
 class TestAFailure:
     """After any of these nobody is left alive, and the run has one end."""
 
-    def play(self, pair: Callable, act: Callable[[Actor, Actor], None]) -> Any:
+    @pytest.mark.parametrize(
+        ("acts", "kind", "rank", "says"),
+        [
+            # Of another rank than the first, it is the one shown.
+            ([(1, "fail", EXPLODED), (0, "fail", GONE)], "ValueError", 1, "exploded"),
+            # Without a word, it counts before what others say of it.
+            ([(0, "write", LOST_TOUCH), (1, "exit", -signal.SIGKILL), (0, "exit", 1)], "WorkerDied", 1, "by SIGKILL"),
+            ([(0, "exit", -signal.SIGSEGV), (1, "fail", GONE)], "SegmentationFault", 0, "SIGSEGV"),
+            # The first stands in a collective that nobody will join.
+            ([(1, "fail", EXPLODED)], "ValueError", 1, "exploded"),
+            # The log could not take it.
+            ([(1, "say", "failed", DISK_FULL), (1, "exit", 1), (0, "fail", GONE)], "DiskFull", 1, "no room"),
+        ],
+    )
+    def test_that_was_first_is_how_the_run_has_failed(
+        self, pair: Callable, acts: list[Any], kind: str, rank: int, says: str
+    ) -> None:
+        error = self.play(pair, acts)
+        assert (error.type, error.rank, says in error.message) == (kind, rank, True)
+
+    def play(self, pair: Callable, acts: list[Any]) -> Any:
         with staged(pair()) as stage:
             actors = stage.begin()
-            act(*actors)
+            for of, act, *arguments in acts:
+                getattr(actors[of], act)(*arguments)
             result = stage.result()
             assert all(actor.poll() for actor in actors)
         assert ends(pair()) == ["run_failed"]
         assert written(pair())[-1].payload.error == result.error
         return result.error
 
-    def test_of_another_rank_is_the_one_shown(self, pair: Callable) -> None:
-        def act(first: Actor, second: Actor) -> None:
-            second.fail(EXPLODED)
-            first.fail(GONE)
-
-        error = self.play(pair, act)
-        assert (error.type, error.rank, error.plugin) == ("ValueError", 1, "mine")
-        assert written(pair())[-1].src[:2] == (1, 1)
-
     def test_counts_before_what_follows_from_it_whoever_is_heard_first(
         self, pair: Callable, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("hostcore.supervisor.attempt.supervise.SETTLE_SECONDS", 60.0)  # both have their say
-
-        def act(first: Actor, second: Actor) -> None:
-            first.fail(GONE)
-            second.fail(EXPLODED)
-
-        assert self.play(pair, act).rank == 1
+        error = self.play(pair, [(0, "fail", GONE), (1, "fail", EXPLODED)])
+        assert (error.rank, error.plugin, written(pair())[-1].src[:2]) == (1, "mine", (1, 1))
 
     def test_of_two_is_the_earlier_one(self, pair: Callable) -> None:
-        def act(first: Actor, second: Actor) -> None:
-            for actor, time_ms in ((first, 2000), (second, 1000)):
+        with staged(pair()) as stage:
+            for actor, time_ms in zip(stage.begin(), (2000, 1000), strict=True):
                 actor.now_ms = time_ms
                 actor.write(RunFailed(error=RunError(type="KeyError", message="x", rank=actor.rank)))
-            first.exit(1)
-            second.exit(1)
+            for actor in stage.actors:
+                actor.exit(1)
+            assert stage.result().error.rank == 1
 
-        assert self.play(pair, act).rank == 1
-
-    def test_without_a_word_counts_before_what_others_say_of_it(self, pair: Callable) -> None:
-        def act(first: Actor, second: Actor) -> None:
-            first.write(RunFailed(error=GONE), step=7)
-            second.exit(-signal.SIGKILL)
-            first.exit(1)
-
-        error = self.play(pair, act)
-        assert (error.type, error.rank) == ("WorkerDied", 1)
-        assert "the worker of rank 1 was killed by SIGKILL" in error.message
-
-    def test_of_rank_0_without_a_word_is_told_too(self, pair: Callable) -> None:
-        def act(first: Actor, second: Actor) -> None:
-            first.exit(-signal.SIGSEGV)
-            second.fail(GONE)
-
-        error = self.play(pair, act)
-        assert (error.type, error.rank) == ("SegmentationFault", 0)
-
-    def test_ends_a_rank_that_waits_for_ever(self, pair: Callable) -> None:
-        def act(first: Actor, second: Actor) -> None:
-            second.fail(EXPLODED)  # and the first stands in a collective that nobody will join
-
-        assert self.play(pair, act).rank == 1
-
-    def test_that_the_log_could_not_take_is_told_over_the_line(self, pair: Callable) -> None:
-        def act(first: Actor, second: Actor) -> None:
-            full = {"type": "DiskFull", "message": "no room", "rank": 1}
-            second.say("failed", full)
-            second.exit(1)
-            first.fail(GONE)
-
-        assert (error := self.play(pair, act)).type == "DiskFull"
-        assert error.rank == 1
-
-    def test_that_only_says_that_others_have_left_in_good_order_is_none(self, pair: Callable) -> None:
+    def test_after_rank_0_has_ended_in_good_order_counts_unless_it_only_says_that_others_have_left(
+        self, pair: Callable
+    ) -> None:
         with staged(pair()) as stage:
             first, second = stage.begin()
             first.end(RunSucceeded())
             second.fail(GONE, step=10)
             assert stage.result().status == "succeeded"
         assert ends(pair()) == ["run_succeeded"]
-
-    def test_of_a_rank_after_rank_0_had_ended_in_good_order_is_one(self, pair: Callable) -> None:
-        with staged(pair()) as stage:
+        with staged(pair(run_id="b")) as stage:
             first, second = stage.begin()
             first.end(RunSucceeded())
             second.fail(EXPLODED)
@@ -227,14 +192,6 @@ class TestStopping:
             result = stage.result()
         assert (result.status, result.requested_by, result.step) == ("preempted", "signal:SIGTERM", 4)
         assert ends(pair()) == ["run_preempted"]
-
-    def test_a_cancel_by_force_kills_all(self, pair: Callable) -> None:
-        with staged(pair()) as stage:
-            actors = stage.begin()
-            request_cancel(stage.plan.directory, 1, requested_by="user", reason="wrong data", force=True)
-            result = stage.result()
-            assert [actor.done for actor in actors] == [["kill"], ["kill"]]
-        assert (result.status, result.error) == ("cancelled", None)
 
     def test_one_that_does_not_follow_has_its_grace_and_the_others_word_does_not_count(self, pair: Callable) -> None:
         with staged(pair(grace_seconds=0.2)) as stage:
@@ -313,21 +270,6 @@ def test_a_withdrawn_attempt_of_an_older_run_leaves_nothing_of_any_rank(pair: Ca
         with pytest.raises(Errors):
             stage.result()
     assert {name: content for name, content in run.tree().items() if "record" not in name}.keys() == before.keys()
-
-
-def test_a_single_rank_is_called_the_worker(plan: Callable) -> None:
-    with staged(plan()) as stage:
-        (alone,) = stage.begin()
-        alone.exit(3)
-        result = stage.result()
-    assert result.error.message.startswith("the worker exited with code 3")
-
-
-def test_several_ranks_are_no_run_of_one_process(plan: Callable[..., RunPlan]) -> None:
-    require_one_rank(plan())
-    with pytest.raises(SeveralRanks) as caught:
-        require_one_rank(plan(devices=["cpu", "cpu"]))
-    assert caught.value.code == "run.one_process"
 
 
 def test_one_of_several_ranks_evaluates_nothing(plan: Callable[..., RunPlan], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from hostcore.events.merger import Entry
-from hostcore.supervisor.attempt.root_cause import deciding_rank, first_failure, is_consequence
+from hostcore.supervisor.attempt.root_cause import first_failure, is_consequence
 from hostcore.supervisor.workers.session import Member
 from hostcore.supervisor.workers.spawn import WorkerExit
 from hostcore_hookspecs.errors import RunError
-from hostcore_hookspecs.events import Payload, RunFailed, RunPreempted, RunSucceeded
+from hostcore_hookspecs.events import Payload, RunFailed
 
 GLOO = "[/__w/pytorch/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:{}. This is typically caused by …"
 BROKEN = RunError(type="RuntimeError", message=GLOO.format("553] Connection closed by peer [127.0.0.1]:62109"))
@@ -77,9 +77,6 @@ def first(members: list[Member], told: dict[int, Entry]) -> int | None:
 
 
 class TestTheFirstFailure:
-    def test_is_none_when_all_ended_in_good_order(self) -> None:
-        assert first([member(0, 0), member(1, 0)], said(r0=(1, RunSucceeded()), r1=(2, RunSucceeded()))) is None
-
     def test_is_the_earliest_of_those_that_stand_for_themselves(self) -> None:
         told = said(r0=(1, RunFailed(error=BROKEN)), r1=(30, RunFailed(error=OWN)), r2=(20, RunFailed(error=OWN)))
         assert first([member(rank, 1) for rank in range(3)], told) == 2
@@ -88,27 +85,9 @@ class TestTheFirstFailure:
         told = said(r0=(5, RunFailed(error=BROKEN)), r1=(4, RunFailed(error=BROKEN)))
         assert first([member(0, 1), member(1, 1)], told) == 1
 
-    def test_is_a_silent_death_that_was_not_ours(self) -> None:
-        members = [member(0, -signal.SIGKILL, was_killed=True), member(1, -signal.SIGKILL, ended_ms=9)]
-        assert first(members, {}) == 1
-
     def test_is_not_the_abort_of_a_rank_whose_library_gave_up_on_the_others(self, tmp_path: Path) -> None:
         output = tmp_path / "0.log"
         output.write_text("terminate called after throwing an instance of 'c10::DistBackendError'\n"
                                         "  what(): [Rank 0] ProcessGroupNCCL's watchdog got an error\n")  # fmt: skip
         members = [member(0, -signal.SIGABRT, ended_ms=5, output=output), member(1, -signal.SIGSEGV, ended_ms=6)]
         assert first(members, {}) == 1
-
-
-class TestTheRankThatDecides:
-    def test_is_0_when_all_ended_in_good_order(self) -> None:
-        assert deciding_rank(said(r0=(2, RunPreempted(reason="x")), r1=(1, RunPreempted(reason="x")))) == 0
-
-    def test_is_the_one_that_failed(self) -> None:
-        assert deciding_rank(said(r0=(1, RunFailed(error=BROKEN)), r1=(2, RunFailed(error=OWN)))) == 1
-
-    def test_is_not_one_that_lost_touch_with_those_that_had_left(self) -> None:
-        assert deciding_rank(said(r0=(2, RunFailed(error=BROKEN)), r1=(1, RunPreempted(reason="x")))) == 1
-
-    def test_is_one_that_lost_touch_before_anybody_had_left(self) -> None:
-        assert deciding_rank(said(r0=(1, RunFailed(error=BROKEN)), r1=(2, RunPreempted(reason="x")))) == 0

@@ -17,7 +17,7 @@ from hostcore.supervisor.delivery.delivery import abandon
 from hostcore.supervisor.delivery.events_source import EventLimits, EventSource, subscribed
 from hostcore.supervisor.delivery.subscriber import Subscriber
 from hostcore.supervisor.delivery.subscription import ReporterSubscription
-from hostcore_hookspecs import Event, Job, ReporterContext
+from hostcore_hookspecs import Job, ReporterContext
 from hostcore_hookspecs.events import EpochStarted, Payload
 
 #: An outage is told at the first failure, and probed often.
@@ -119,10 +119,6 @@ class Deliveries:
     def left(self) -> list[str]:
         return [one.source.left.message for one in self.subscribers if one.source.left]
 
-    @property
-    def behind(self) -> list[str]:
-        return [one.subscription.label for one in self.subscribers if not one.source.is_complete]
-
 
 @attrs.define
 class Desk:
@@ -176,7 +172,3 @@ class Desk:
 
 def events_of(payloads: Sequence[Payload], kind: type) -> list[Any]:
     return [one for one in payloads if isinstance(one, kind)]
-
-
-def event(seq: int) -> Event:
-    return Event(seq=seq, time_ms=0, run_id="r", attempt=1, payload=EpochStarted())

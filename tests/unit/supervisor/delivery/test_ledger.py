@@ -26,23 +26,23 @@ def note(ledger: Ledger, *units: Unit) -> None:
         ledger.note(to, one, one.files[0], uri="s3://there")
 
 
-def test_what_was_written_is_known_to_the_next_process(path: Path) -> None:
+def test_the_newest_lines_are_known_to_the_next_process_and_one_holds_it_at_a_time(path: Path) -> None:
+    path.write_bytes(b'{"something": "new"}\nnot json\n[]\n7\n')  # says nothing to this version
     ledger = Ledger(path, attempt=1)
-    note(ledger, unit("a"), unit("b"))
+    with pytest.raises(LedgerBusy):
+        Ledger(path, attempt=1)
+    note(ledger, unit("a", "1" * 64), unit("a", "2" * 64), unit("b"))
     ledger.close()
+    closed = path.read_bytes()
+    note(ledger, unit("c"))
+    assert path.read_bytes() == closed, "after the end nothing is written"
     again = Ledger(path, attempt=2)
-    assert again.knows_all("folder", unit("a"))
+    assert again.knows_all("folder", unit("b"))
+    assert again.knows_all("folder", unit("a", "2" * 64))
+    assert not again.knows_all("folder", unit("a", "1" * 64)), "something else lies there now"
     assert not again.knows_all("folder", unit("c"))
-    assert not again.knows_all("elsewhere", unit("a"))
+    assert not again.knows_all("elsewhere", unit("b"))
     again.close()
-
-
-def test_the_newest_line_of_a_path_says_what_lies_there(path: Path) -> None:
-    ledger = Ledger(path, attempt=1)
-    note(ledger, unit("a", "1" * 64), unit("a", "2" * 64))
-    assert not ledger.knows_all("folder", unit("a", "1" * 64))
-    assert ledger.knows_all("folder", unit("a", "2" * 64))
-    ledger.close()
 
 
 def test_a_torn_last_line_is_dropped_wherever_it_was_torn(path: Path) -> None:
@@ -59,28 +59,3 @@ def test_a_torn_last_line_is_dropped_wherever_it_was_torn(path: Path) -> None:
         note(torn, unit("c"))
         torn.close()
         assert [json.loads(line)["path"] for line in path.read_bytes().splitlines()] == ["a", "c"]
-
-
-def test_lines_that_say_nothing_to_this_version_are_passed_over(path: Path) -> None:
-    path.write_bytes(b'{"something": "new"}\nnot json\n[]\n7\n')
-    ledger = Ledger(path, attempt=1)
-    note(ledger, unit("a"))
-    ledger.close()
-    again = Ledger(path, attempt=2)
-    assert again.knows_all("folder", unit("a"))
-    again.close()
-
-
-def test_one_process_holds_it_at_a_time(path: Path) -> None:
-    ledger = Ledger(path, attempt=1)
-    with pytest.raises(LedgerBusy):
-        Ledger(path, attempt=1)
-    ledger.close()
-    Ledger(path, attempt=1).close()
-
-
-def test_what_comes_after_the_end_is_not_written(path: Path) -> None:
-    ledger = Ledger(path, attempt=1)
-    ledger.close()
-    note(ledger, unit("a"))
-    assert path.read_bytes() == b""

@@ -1,6 +1,7 @@
 """Every reporter is told every event in order, at its own pace, whatever the others do."""
 
 import re
+import shutil
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -10,33 +11,39 @@ import orjson
 import pytest
 from desk import IMPATIENT, Clock, Desk, Ear, events_of, eventually
 
-from hostcore.events.merger import EventLog
 from hostcore.runs.result import Left
 from hostcore.supervisor.delivery.calls import Intervals, QuickRetries
 from hostcore_hookspecs.errors import FatalError, TransientError
 from hostcore_hookspecs.events import ReporterFailed, Warning
 
+#: An outage is probed after an hour.
+SLOW = attrs.evolve(IMPATIENT, intervals=Intervals(first_seconds=3600, most_seconds=3600))
+#: A call that fails is made again twice at once.
+RETRYING = attrs.evolve(IMPATIENT, quick=QuickRetries())
 
-def raising(*errors: BaseException | None, then: BaseException | None = None) -> Callable[[str, Any], None]:
-    """Raises these, one for each call of ``report_event``; then always the same, or nothing."""
+
+def raising(
+    *errors: BaseException | None, then: BaseException | None = None, method: str = "report_event"
+) -> Callable[[str, Any], None]:
+    """Raises these, one for each call of the method; then always the same, or nothing."""
     left = list(errors)
 
-    def do(method: str, what: Any) -> None:
-        if method == "report_event" and (error := left.pop(0) if left else then) is not None:
+    def do(called: str, what: Any) -> None:
+        if called == method and (error := left.pop(0) if left else then) is not None:
             raise error
 
     return do
 
 
 class Gate:
-    """Holds a reporter in a method until it is opened."""
+    """Holds a reporter in a method, or at an event, until it is opened."""
 
-    def __init__(self, method: str = "report_event") -> None:
+    def __init__(self, method: str = "report_event", *, seq: int | None = None) -> None:
         self.entered, self.opened = threading.Event(), threading.Event()
-        self._method = method
+        self._method, self._seq = method, seq
 
     def __call__(self, method: str, what: Any) -> None:
-        if method == self._method:
+        if method == self._method and self._seq in (None, getattr(what, "seq", 0)):
             self.entered.set()
             self.opened.wait()
 
@@ -52,17 +59,10 @@ class TestAReporter:
         assert threading.get_ident() not in ear.threads
         assert (desk.news, deliveries.left, deliveries.taken) == ([], [], 500)
 
-    def test_is_told_while_the_log_grows(self, desk: Desk) -> None:
-        ear = Ear()
-        desk.deliver(ear)
-        for seq in range(1, 6):
-            desk.write()
-            eventually(lambda seq=seq: ear.heard[-1:] == [seq])
-
-    def test_gets_a_line_when_it_is_whole(self, desk: Desk) -> None:
+    def test_is_told_of_a_line_when_it_is_whole_however_long_it_is(self, desk: Desk) -> None:
         ear = Ear()
         deliveries = desk.deliver(ear)
-        desk.write(count=2)
+        desk.write(Warning(code="x", message="y" * 300_000), Warning(code="x", message="z"))
         whole = desk.directory.events.read_bytes()
         second = whole.splitlines(keepends=True)[1].replace(b'"seq":2', b'"seq":3')
         with desk.directory.events.open("ab", buffering=0) as log:
@@ -73,28 +73,16 @@ class TestAReporter:
         desk.finish(deliveries)
         assert ear.heard == [1, 2, 3]
 
-    def test_is_told_a_line_longer_than_what_is_read_at_once(self, desk: Desk) -> None:
-        ear = Ear()
-        deliveries = desk.deliver(ear)
-        desk.write(Warning(code="x", message="y" * 300_000), Warning(code="x", message="z"))
-        desk.finish(deliveries)
-        assert ear.heard == [1, 2]
-
-    def test_that_is_new_in_a_resumed_run_is_told_its_history(self, desk: Desk) -> None:
+    def test_begins_with_the_history_with_this_attempt_or_where_the_attempt_before_ended(self, desk: Desk) -> None:
         desk.write(count=3)
-        ear = Ear()
-        deliveries = desk.deliver(ear)
+        desk.finish(desk.deliver(Ear("known")))
+        desk.write()
+        new, live, known = Ear("new"), Ear("live", live_only=True), Ear("known")
+        deliveries = desk.deliver(new, live, known)
         desk.write()
         desk.finish(deliveries)
-        assert ear.heard == [1, 2, 3, 4]
-
-    def test_that_shows_what_happens_now_is_told_of_this_attempt_alone(self, desk: Desk) -> None:
-        desk.write(count=3)
-        ear = Ear(live_only=True)
-        deliveries = desk.deliver(ear)
-        desk.write()
-        desk.finish(deliveries)
-        assert ear.heard == [4]
+        assert (new.heard, live.heard, known.heard) == ([1, 2, 3, 4, 5], [5], [4, 5])
+        assert desk.news == []
 
     def test_is_not_told_of_a_line_that_is_no_event_and_goes_on_behind_it(self, desk: Desk) -> None:
         ear = Ear()
@@ -108,20 +96,9 @@ class TestAReporter:
         (warning,) = events_of(desk.news, Warning)
         assert (warning.code, "ear (dist 1.0) is not told of it" in warning.message) == ("events.corrupt", True)
 
-    def test_goes_on_where_the_attempt_before_ended(self, desk: Desk) -> None:
-        desk.write(count=3)
-        desk.finish(desk.deliver(Ear()))
-        desk.write(count=2)
-        again = Ear()
-        desk.finish(desk.deliver(again))
-        assert again.heard == [4, 5]
-        assert desk.news == []
-
     def test_of_an_attempt_that_was_abandoned_goes_on_behind_what_it_took(self, desk: Desk) -> None:
-        gate = Gate()
-        held = Ear(do=lambda method, what: gate(method, what) if getattr(what, "seq", 0) == 3 else None)
-        clock = Clock()
-        first = desk.deliver(held, clock=clock)
+        gate, clock = Gate(seq=3), Clock()
+        first = desk.deliver(Ear(do=gate), clock=clock)
         desk.write(count=5)
         assert gate.entered.wait(120)
         clock.pass_hang_time()
@@ -136,24 +113,8 @@ class TestAReporter:
         gate.opened.set()
 
     def test_waits_for_the_thread_of_an_earlier_attempt_that_is_still_in_it(self, desk: Desk) -> None:
-        gate, clock = Gate(), Clock()
+        gate, clock = Gate(seq=3), Clock()
         ear = Ear(do=gate)
-        first = desk.deliver(ear, clock=clock)
-        desk.write()
-        assert gate.entered.wait(120)
-        clock.pass_hang_time()
-        first.abandon()
-        second = desk.deliver(ear, clock=clock)
-        eventually(lambda: clock.pass_hang_time() or desk.hear(second), "it is told as hanging")
-        assert desk.news[0].message == "has not returned from a call of an earlier attempt for 30 s"
-        assert ear.calls == [("open", 0)]
-        gate.opened.set()
-        desk.finish(second)
-        assert ear.calls == [("open", 0), ("report_event", 1), ("close", 0), ("open", 0), ("close", 0)]
-
-    def test_that_never_had_its_turn_keeps_its_cursor(self, desk: Desk) -> None:
-        gate, clock = Gate(), Clock()
-        ear = Ear(do=lambda method, what: gate(method, what) if getattr(what, "seq", 0) == 3 else None)
         first = desk.deliver(ear, clock=clock)
         desk.write(count=3)
         assert gate.entered.wait(120)
@@ -161,9 +122,16 @@ class TestAReporter:
         first.abandon()
         second = desk.deliver(ear, clock=clock)
         eventually(lambda: clock.pass_hang_time() or desk.hear(second), "it is reported as hanging")
+        assert desk.news[0].message == "has not returned from a call of an earlier attempt for 30 s"
         second.abandon()
-        assert orjson.loads(desk.cursor("ear").read_bytes())["seq"] == 2
+        assert orjson.loads(desk.cursor("ear").read_bytes())["seq"] == 2, "it never had its turn"
+        third = desk.deliver(ear, clock=clock)
+        begun = [("open", 0), ("report_event", 1), ("report_event", 2)]
+        assert ear.calls == begun
         gate.opened.set()
+        desk.finish(third)
+        assert ear.calls[:5] == [*begun, ("report_event", 3), ("close", 0)]
+        assert ear.calls[-2:] == [("open", 0), ("close", 0)]
 
 
 class TestAFailure:
@@ -172,30 +140,23 @@ class TestAFailure:
         [ValueError("no"), SystemExit(1), KeyboardInterrupt(), MemoryError(), StopIteration(), GeneratorExit()],
         ids=repr,
     )
-    def test_of_any_kind_is_told_once_and_tried_again_until_it_is_over(self, desk: Desk, error: BaseException) -> None:
-        ear = Ear(do=raising(None, error, error, error))
+    def test_of_any_kind_is_told_once_in_an_outage_and_tried_again_until_it_is_over(
+        self, desk: Desk, error: BaseException
+    ) -> None:
+        ear = Ear(do=raising(None, error, error, error, None, OSError("second")))
         deliveries = desk.deliver(ear)
         desk.write(count=4)
         desk.finish(deliveries)
         assert ear.heard == [1, 2, 3, 4]
-        failed, recovered = desk.news
+        failed, recovered, second, last = desk.news
         assert failed.reporter == "ear (dist 1.0)"
         assert failed.message.startswith(type(error).__name__)
-        assert recovered.code == "reporter.recovered"
+        assert recovered.code == last.code == "reporter.recovered"
         assert re.fullmatch(
             r"ear \(dist 1\.0\) works again after \d+ s; events to catch up with: [1-4]", recovered.message
         )
+        assert second.message == "OSError: second"
         assert deliveries.left == []
-
-    def test_of_a_second_outage_is_told_too(self, desk: Desk) -> None:
-        ear = Ear(do=raising(None, OSError("first"), None, None, OSError("second")))
-        deliveries = desk.deliver(ear)
-        desk.write(count=4)
-        desk.finish(deliveries)
-        assert ear.heard == [1, 2, 3, 4]
-        told = [one.message for one in events_of(desk.news, ReporterFailed)]
-        assert told == ["OSError: first", "OSError: second"]
-        assert [one.code for one in events_of(desk.news, Warning)] == ["reporter.recovered"] * 2
 
     def test_has_the_cursor_written_since_the_process_may_not_live(self, desk: Desk) -> None:
         ear = Ear(do=raising(None, None, then=OSError("down")))
@@ -207,7 +168,7 @@ class TestAFailure:
     def test_that_a_quick_retry_mends_is_not_told(self, desk: Desk) -> None:
         boom = ValueError("no")
         ear = Ear(do=raising(*[boom, None, None] * 4))
-        deliveries = desk.deliver(ear, limits=attrs.evolve(IMPATIENT, quick=QuickRetries()))
+        deliveries = desk.deliver(ear, limits=RETRYING)
         desk.write(count=6)
         desk.finish(deliveries)
         assert (ear.heard, desk.news) == ([1, 2, 3, 4, 5, 6], [])
@@ -230,41 +191,31 @@ class TestAFailure:
         )
 
     def test_in_open_is_tried_again_before_anything_is_told(self, desk: Desk) -> None:
-        refused = [OSError("no route")] * 3
-
-        def do(method: str, what: Any) -> None:
-            if method == "open" and refused:
-                raise refused.pop()
-
-        ear = Ear(do=do)
+        ear = Ear(do=raising(*[OSError("no route")] * 3, method="open"))
         deliveries = desk.deliver(ear)
         desk.write(count=2)
         desk.finish(deliveries)
         assert ear.calls == [("open", 0), ("report_event", 1), ("report_event", 2), ("close", 0)]
         assert [type(one) for one in desk.news] == [ReporterFailed, Warning]
 
-    def test_in_open_for_good_leaves_what_is_behind_the_cursor(self, desk: Desk) -> None:
+    @pytest.mark.parametrize(
+        ("method", "error", "told", "left"),
+        [
+            ("open", FatalError("revoked"), "FatalError: revoked", "has not taken 2 events: FatalError: revoked"),
+            ("close", OSError("cannot flush"), "OSError: cannot flush", "failed: OSError: cannot flush"),
+        ],
+    )
+    def test_for_good_in_open_or_any_in_close_is_told_once_and_leaves_what_is_behind_the_cursor(
+        self, desk: Desk, method: str, error: Exception, told: str, left: str
+    ) -> None:
         desk.write(count=10)
         desk.finish(desk.deliver(Ear()))
-
-        def do(method: str, what: Any) -> None:
-            raise FatalError("the token was revoked")
-
-        deliveries = desk.deliver(Ear(do=do))
+        deliveries = desk.deliver(Ear(do=raising(then=error, method=method)))
         desk.write(count=2)
         desk.finish(deliveries)
-        assert "has not taken 2 events: FatalError: the token was revoked" in deliveries.left[0]
-
-    def test_in_close_is_told_and_not_tried_again(self, desk: Desk) -> None:
-        def do(method: str, what: Any) -> None:
-            if method == "close":
-                raise OSError("cannot flush")
-
-        deliveries = desk.deliver(Ear(do=do))
-        desk.write()
-        desk.finish(deliveries)
-        assert [one.message for one in desk.news] == ["OSError: cannot flush"]
-        assert deliveries.left == ["the reporter ear (dist 1.0) failed: OSError: cannot flush"]
+        (failed,) = desk.news
+        assert failed.message.startswith(told)
+        assert deliveries.left == [f"the reporter ear (dist 1.0) {left}"]
 
     def test_that_is_fatal_ends_the_reporter_for_this_attempt_alone(self, desk: Desk) -> None:
         broken, ear = Ear("broken", do=raising(None, FatalError("the token was revoked"))), Ear()
@@ -281,27 +232,24 @@ class TestAFailure:
         assert again.heard == [2, 3]
 
     def test_is_tried_again_at_once_when_somebody_waits(self, desk: Desk) -> None:
-        clock = Clock()
-        slow = attrs.evolve(IMPATIENT, intervals=Intervals(first_seconds=3600, most_seconds=3600))
         ear = Ear(do=raising(OSError("no route")))
-        deliveries = desk.deliver(ear, limits=slow, clock=clock)
+        deliveries = desk.deliver(ear, limits=SLOW, clock=Clock())
         desk.write()
         eventually(lambda: desk.hear(deliveries))
         deliveries.hurry()
         eventually(lambda: ear.heard == [1])
 
     def test_that_asks_for_time_gets_it(self, desk: Desk) -> None:
-        clock = Clock()
-        busy = TransientError("too many requests", retry_after_seconds=3600)
-        calls = []
+        clock, calls = Clock(), []
+        busy = [TransientError("too many requests", retry_after_seconds=3600)]
 
         def do(method: str, what: Any) -> None:
             if method == "report_event":
                 calls.append(clock.now)
-                if len(calls) == 1:
-                    raise busy
+                if busy:
+                    raise busy.pop()
 
-        deliveries = desk.deliver(Ear(do=do), limits=attrs.evolve(IMPATIENT, quick=QuickRetries()), clock=clock)
+        deliveries = desk.deliver(Ear(do=do), limits=RETRYING, clock=clock)
         desk.write()
         eventually(lambda: desk.hear(deliveries))
         deliveries.finish()  # which does not make it try before its time
@@ -336,15 +284,14 @@ class TestAHang:
         assert [one.code for one in events_of(desk.news, Warning)] == ["reporter.recovered"]
         assert deliveries.left == []
 
-    def test_is_no_reason_to_keep_the_next_outage_quiet(self, desk: Desk) -> None:
-        gate, clock = Gate(), Clock()
-        down = [OSError("down")]
+    def test_that_ends_in_an_error_is_one_outage_and_no_reason_to_keep_the_next_quiet(self, desk: Desk) -> None:
+        gate, clock = Gate(seq=1), Clock()
+        errors = {1: TimeoutError("after a long time"), 3: OSError("down")}
 
         def do(method: str, what: Any) -> None:
-            if method == "report_event" and what.seq == 1:
-                gate(method, what)
-            elif method == "report_event" and what.seq == 3 and down:
-                raise down.pop()
+            gate(method, what)
+            if method == "report_event" and what.seq in errors:
+                raise errors.pop(what.seq)
 
         deliveries = desk.deliver(Ear(do=do), clock=clock)
         desk.write(count=3)
@@ -360,8 +307,7 @@ class TestAHang:
 
     def test_is_one_of_a_single_try(self, desk: Desk) -> None:
         """Two tries that take 20 s each are no call that takes more than 30."""
-        clock = Clock()
-        errors = [OSError("after 20 s")]
+        clock, errors = Clock(), [OSError("after 20 s")]
 
         def do(method: str, what: Any) -> None:
             if method == "report_event":
@@ -372,7 +318,7 @@ class TestAHang:
                     raise errors.pop()
 
         ear = Ear(do=do)
-        deliveries = desk.deliver(ear, limits=attrs.evolve(IMPATIENT, quick=QuickRetries()), clock=clock)
+        deliveries = desk.deliver(ear, limits=RETRYING, clock=clock)
         desk.write()
         desk.finish(deliveries)
         assert (ear.heard, desk.news) == ([1], [])
@@ -396,25 +342,6 @@ class TestAHang:
         (told,) = events_of(desk.news, ReporterFailed)
         assert told.message.endswith("Silent: at last")
 
-    def test_that_ends_in_an_error_is_the_same_outage(self, desk: Desk) -> None:
-        gate, clock = Gate(), Clock()
-
-        def do(method: str, what: Any) -> None:
-            if method == "report_event" and not gate.opened.is_set():
-                gate(method, what)
-                raise TimeoutError("after a long time")
-
-        deliveries = desk.deliver(Ear(do=do), clock=clock)
-        desk.write()
-        assert gate.entered.wait(120)
-        clock.pass_hang_time()
-        desk.hear(deliveries)
-        gate.opened.set()
-        deliveries.finish()
-        eventually(lambda: deliveries.hurry() or deliveries.is_finished())
-        desk.hear(deliveries)
-        assert [type(one) for one in desk.news] == [ReporterFailed, Warning]
-
     @pytest.mark.parametrize("method", ["open", "report_event", "close"])
     def test_in_any_method_does_not_keep_the_run_from_ending(self, desk: Desk, method: str) -> None:
         gate, clock = Gate(method), Clock()
@@ -432,52 +359,9 @@ class TestAHang:
         eventually(deliveries.is_finished)
 
 
-class TestAReporterIsBehind:
-    def test_until_it_has_taken_everything(self, desk: Desk) -> None:
-        gate = Gate()
-        ear = Ear(do=gate)
-        deliveries = desk.deliver(ear)
-        assert deliveries.behind == []
-        desk.write(count=3)
-        assert deliveries.behind == ["ear (dist 1.0)"]
-        gate.opened.set()
-        eventually(lambda: deliveries.behind == [])
-        assert ear.heard == [1, 2, 3]
-
-    @pytest.mark.parametrize("count", [0, 1])
-    def test_for_good_when_it_has_given_up(self, desk: Desk, count: int) -> None:
-        def do(method: str, _: Any) -> None:
-            if method == ("report_event" if count else "open"):
-                raise FatalError("no")
-
-        deliveries = desk.deliver(Ear(do=do))
-        if count:
-            desk.write(count=count)
-        desk.finish(deliveries)
-        assert deliveries.behind == ["ear (dist 1.0)"]
-
-
-class TestDeliveries:
-    def test_leave_the_folder_of_a_run_that_was_withdrawn_alone(self, desk: Desk) -> None:
-        import shutil
-
-        deliveries = desk.deliver(Ear(), limits=attrs.evolve(IMPATIENT, save_seconds=3600.0))
-        desk.write()
-        shutil.rmtree(desk.directory.path)
-        desk.finish(deliveries)
-        assert not desk.directory.path.exists()
-
-
-def test_attempts_of_a_whole_run_tell_every_event_once(desk: Desk) -> None:
-    """Over three attempts with a reporter that fails now and then, nothing is lost or out of order."""
-    heard: list[int] = []
-    for attempt in (1, 2, 3):
-        desk.log.close()
-        desk.log = EventLog(desk.directory.events, run_id="r", attempt=attempt)
-        ear = Ear(do=raising(*[None, ValueError("x")] * 20))
-        deliveries = desk.deliver(ear)
-        for _ in range(40):
-            desk.write()
-        desk.finish(deliveries)
-        heard += ear.heard
-    assert heard == list(range(1, 121))
+def test_the_folder_of_a_run_that_was_withdrawn_is_left_alone(desk: Desk) -> None:
+    deliveries = desk.deliver(Ear(), limits=attrs.evolve(IMPATIENT, save_seconds=3600.0))
+    desk.write()
+    shutil.rmtree(desk.directory.path)
+    desk.finish(deliveries)
+    assert not desk.directory.path.exists()

@@ -1,11 +1,10 @@
 """Retired checkpoints: removed when they have been uploaded, or beyond the limits, whatever is in the way meanwhile."""
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from uploading import Driven, Folder, Run, until
+from uploading import Drive, Driven, Folder, Run, until
 
 from hostcore.checkpoints.names import Claim
 from hostcore.supervisor.delivery.ledger import Ledger
@@ -18,7 +17,7 @@ def not_removed(uploads: Driven) -> list[events.Warning]:
 
 @pytest.mark.parametrize("blocked", ["record", "mark"])
 def test_a_removal_that_fails_is_reported_once_and_tried_again(
-    run: Run, mirror: Folder, driven: Callable[..., Driven], blocked: str
+    run: Run, mirror: Folder, driven: Drive, blocked: str
 ) -> None:
     """Before anything is removed, and when the record and the folder are gone already."""
     asked: list[float] = []
@@ -45,9 +44,7 @@ def test_a_removal_that_fails_is_reported_once_and_tried_again(
     until(lambda: run.checkpoints == ["step-000200", "step-000200.json"])
 
 
-def test_the_limit_holds_while_another_process_has_the_ledger(
-    run: Run, mirror: Folder, driven: Callable[..., Driven]
-) -> None:
+def test_the_limit_holds_while_another_process_has_the_ledger(run: Run, mirror: Folder, driven: Drive) -> None:
     ledger = Ledger(run.directory.uploads, attempt=1)
     for step in (100, 200, 300):
         run.commit(step)
@@ -66,7 +63,7 @@ def test_the_limit_holds_while_another_process_has_the_ledger(
 
 
 def test_without_a_limit_nothing_is_removed_while_another_process_has_the_ledger(
-    run: Run, mirror: Folder, driven: Callable[..., Driven]
+    run: Run, mirror: Folder, driven: Drive
 ) -> None:
     ledger = Ledger(run.directory.uploads, attempt=1)
     for step in (100, 200):

@@ -214,6 +214,12 @@ class Driven:
         self.uploads.finish(final=True)
         self.drain()
 
+    def listen_for_a_while(self) -> None:
+        """Until what should not begin would have begun."""
+        for _ in range(20):
+            self.listen()
+            time.sleep(0.01)
+
     def listen(self) -> list[events.Payload]:
         self.told += self.uploads.drain_events()
         return self.told
@@ -221,6 +227,10 @@ class Driven:
     def of(self, kind: type, path: str | None = None) -> list[Any]:
         found = [one for one in self.listen() if isinstance(one, kind)]
         return found if path is None else [one for one in found if getattr(one, "path", None) == path]
+
+
+#: ``driven(mirror)``: uploads to these folders.
+Drive = Callable[..., Driven]
 
 
 def context(run: Run) -> UploadContext:
