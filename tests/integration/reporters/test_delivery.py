@@ -1,13 +1,9 @@
 """Runs whose reporters raise, hang, kill the process or are required: what becomes of the run, and what they hear."""
 
 import json
-import os
-import random
 import signal
 import subprocess
-import sys
 import textwrap
-import time
 from pathlib import Path
 from typing import Any
 
@@ -167,57 +163,3 @@ def test_a_reporter_that_kills_the_supervisor_costs_no_event_and_no_checkpoint(w
         again = next((place for place in range(1, len(told)) if told[place] <= told[place - 1]), len(told))
         assert told[:again] == sorted(told[:again])
         assert told[again:] == sorted(told[again:]), "in order, before the crash and after it"
-
-
-WRITER = """
-import itertools, sys, time
-from pathlib import Path
-from hostcore.events.merger import Entry, EventLog
-from hostcore.runs.directory import RunDirectory
-from hostcore.supervisor.delivery.subscription import ReporterSubscription
-from hostcore.supervisor.delivery.cursor import LogView
-from hostcore.supervisor.delivery.events_source import EventLimits, subscribed
-from hostcore_hookspecs import Job, ReporterContext
-from hostcore_hookspecs.events import EpochStarted
-
-directory, heard, attempt = RunDirectory(Path(sys.argv[1])), sys.argv[2], int(sys.argv[3])
-log = EventLog(directory.events, run_id="r", attempt=attempt)
-out = open(heard, "a", buffering=1)
-write = lambda event: out.write(f"{event.seq}\\n")
-reporter = ReporterSubscription(label="r", name="r", identity="d/r", report_event=write)
-context = ReporterContext(run_id="r", attempt=attempt, job=Job(), run_dir="/r", last_seq=log.last_seq)
-view, limits = LogView(directory.events), EventLimits(save_seconds=0.01)
-(subscriber,) = subscribed([reporter], directory, view, context, limits=limits, emit=[].append)
-for number in itertools.count():
-    log.append(Entry(payload=EpochStarted(), step=0, epoch=0))
-    view.note(())
-    subscriber.source.grow()
-    if number % 50 == 0:
-        print("more", flush=True)
-        time.sleep(0.001)
-"""
-
-
-def test_after_any_number_of_kills_nothing_is_missing_and_little_is_told_twice(tmp_path: Path, seed: int) -> None:
-    chance = random.Random(seed)
-    run, heard = tmp_path / "r", tmp_path / "heard"
-    (run / "logs").mkdir(parents=True)
-    beginnings = []
-    for attempt in range(1, 9):
-        beginnings.append(len(heard.read_text().splitlines()) if heard.exists() else 0)
-        process = subprocess.Popen(
-            [sys.executable, "-c", WRITER, run, heard, str(attempt)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        )
-        assert process.stdout is not None
-        for _ in range(chance.randrange(1, 30)):
-            assert process.stdout.readline(), process.communicate()[1]
-        time.sleep(chance.random() * 0.02)  # anywhere between two lines
-        os.kill(process.pid, signal.SIGKILL)
-        process.communicate()
-    told = [int(line) for line in heard.read_text().splitlines() if line]
-    whole = (run / "logs" / "events.jsonl").read_bytes().count(b"\n")
-    assert set(told) == set(range(1, max(told) + 1)), "each at least once, up to the last"
-    assert max(told) <= whole
-    for begin, end in zip(beginnings, [*beginnings[1:], len(told)], strict=True):
-        of_attempt = told[begin:end]
-        assert of_attempt == list(range(of_attempt[0], of_attempt[0] + len(of_attempt))) if of_attempt else True

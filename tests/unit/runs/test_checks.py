@@ -1,8 +1,8 @@
 """What is found wrong in event logs, and what is not taken for wrong."""
 
 from collections.abc import Callable
+from typing import Any
 
-import orjson
 import pytest
 from instruction_count import instructions
 
@@ -68,16 +68,23 @@ def test_an_attempt_that_has_not_told_of_its_start_yet_is_starting(run) -> None:
     assert found(run.directory, running=True)["log.ends"].message == "attempt 1 succeeded, attempt 2 runs"
 
 
-def test_an_attempt_that_ended_twice_is_found(run) -> None:
-    tell(run.directory, 1, (None, SUBMITTED), (5, RunCancelled()), (5, RunSucceeded()))
-    assert found(run.directory)["log.ends"].message == "attempt 1 ended 2 times (events 2, 3)"
+ENDED = [(None, SUBMITTED), (5, RunSucceeded())]
 
 
-def test_an_event_after_the_end_is_found_unless_a_reporter_failed_to_close(run) -> None:
-    tell(run.directory, 1, (None, SUBMITTED), (5, RunSucceeded()), (5, ReporterFailed(reporter="x", message="y")))
-    assert found(run.directory)["log.ends"].status == "ok"
-    tell(run.directory, 1, (6, MEASURED))
-    assert found(run.directory)["log.ends"].message == "attempt 1 has ended before its event 4 (metrics)"
+@pytest.mark.parametrize(
+    ("told", "status", "message"),
+    [
+        ([(None, SUBMITTED), (5, RunCancelled()), ENDED[1]], "failed", "attempt 1 ended 2 times (events 2, 3)"),
+        ([*ENDED, (5, ReporterFailed(reporter="x", message="y"))], "ok", "attempt 1 succeeded"),
+        ([*ENDED, (6, MEASURED)], "failed", "attempt 1 has ended before its event 3 (metrics)"),
+    ],
+)
+def test_an_attempt_ends_once_and_nothing_but_a_failed_close_comes_behind_it(
+    run, told: list[Any], status: str, message: str
+) -> None:
+    tell(run.directory, 1, *told)
+    check = found(run.directory)["log.ends"]
+    assert (check.status, check.message) == (status, message)
 
 
 @pytest.mark.parametrize("steps", [(10, 10), (10, 9), (0,)])
@@ -101,53 +108,34 @@ def test_half_a_line_at_the_end_is_named_and_hurts_nobody(run) -> None:
     assert "log.torn" not in found(run.directory, running=True)
 
 
-class TestTheEventsOfARank:
-    @pytest.fixture
-    def written(self, run) -> list[int]:
-        """Where the three events begin that the worker has written."""
-        log = RankLog(run.directory.rank_events(1, 0))
-        for step in (1, 2, 3):
-            log.write(MEASURED, step=step)
-        log.close()
-        content = run.directory.rank_events(1, 0).read_bytes()
-        return [0, content.index(b"\n") + 1, content.index(b"\n", content.index(b"\n") + 1) + 1]
-
-    def merge(self, run, *offsets: int, end: bool = True) -> RunCheck:
-        log = EventLog(run.directory.events, run_id="a", attempt=1)
-        for step, offset in enumerate(offsets, start=1):
-            log.append(Entry(payload=MEASURED, step=step, epoch=0, src=(0, 1, offset)))
-        if end:
-            log.append(Entry(payload=RunSucceeded(), step=3, epoch=0))
-        log.close()
-        return found(run.directory)["log.merged"]
-
-    def test_are_all_in_the_log(self, run, written: list[int]) -> None:
-        check = self.merge(run, *written)
-        assert (check.status, check.message) == ("ok", "3 events, each once in the event log")
-
-    def test_that_are_missing_are_found(self, run, written: list[int]) -> None:
-        check = self.merge(run, written[0], written[2])
-        assert (check.status, check.path) == ("failed", "logs/rank-0.attempt-1.jsonl")
-        assert check.message == f"1 events are not in the event log, the first at byte {written[1]}"
-
-    def test_that_are_there_twice_are_found(self, run, written: list[int]) -> None:
-        assert self.merge(run, *written, written[2]).message == "1 events are in the event log more than once"
-
-    def test_that_nobody_wrote_are_found(self, run, written: list[int]) -> None:
-        assert self.merge(run, *written, 9999).message == "1 events of the event log are not here"
-
-    def test_of_a_lost_attempt_wait_for_the_next(self, run, written: list[int]) -> None:
-        check = self.merge(run, written[0], end=False)
-        assert check.status == "warning"
-        assert check.message.startswith("2 events are not merged into the event log yet")
+#: Which of the three events of a rank are in the log of the run, and what is found.
+MERGED = [
+    ([0, 1, 2], "ok", "3 events, each once in the event log"),
+    ([0, 2], "failed", "1 events are not in the event log, the first at byte "),
+    ([0, 1, 2, 2], "failed", "1 events are in the event log more than once"),
+    ([0, 1, 2, 9999], "failed", "1 events of the event log are not here"),
+    ([0], "warning", "2 events are not merged into the event log yet"),  # of an attempt without an end
+]
 
 
-def test_a_gap_in_the_numbers_is_named(run) -> None:
-    tell(run.directory, 1, (None, SUBMITTED), (0, STARTED), (1, MEASURED))
-    lines = [orjson.loads(line) for line in run.directory.events.read_bytes().splitlines()]
-    lines[2]["seq"] = 7
-    run.directory.events.write_bytes(b"".join(orjson.dumps(line) + b"\n" for line in lines))
-    assert found(run.directory)["log.sequence"].message == "after event 2 comes event 7"
+@pytest.mark.parametrize(("merged", "status", "message"), MERGED)
+def test_each_event_of_a_rank_is_in_the_log_once(run, merged: list[int], status: str, message: str) -> None:
+    log = RankLog(run.directory.rank_events(1, 0))
+    for step in (1, 2, 3):
+        log.write(MEASURED, step=step)
+    log.close()
+    content = run.directory.rank_events(1, 0).read_bytes()
+    offsets = [0, *(place + 1 for place, byte in enumerate(content) if byte == ord("\n"))]
+    log = EventLog(run.directory.events, run_id="a", attempt=1)
+    for step, number in enumerate(merged, start=1):
+        offset = offsets[number] if number < 3 else number
+        log.append(Entry(payload=MEASURED, step=step, epoch=0, src=(0, 1, offset)))
+    if status != "warning":
+        log.append(Entry(payload=RunSucceeded(), step=3, epoch=0))
+    log.close()
+    check = found(run.directory)["log.merged"]
+    assert (check.status, check.path) == (status, "logs/rank-0.attempt-1.jsonl")
+    assert check.message.startswith(message)
 
 
 def test_an_event_is_as_little_work_after_many_attempts_as_after_few() -> None:

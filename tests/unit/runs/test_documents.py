@@ -34,25 +34,6 @@ class TestADocument:
         assert read_document(path) == {"b": [1, None, "ü"]}
         assert list(tmp_path.iterdir()) == [path]
 
-    def test_that_does_not_fit_on_the_disk_leaves_the_old_one(self, tmp_path: Path) -> None:
-        write_document(tmp_path / "a.json", {"version": 1})
-        script = """
-            import resource, sys
-            from pathlib import Path
-            from hostcore.runs.documents import write_document
-
-            resource.setrlimit(resource.RLIMIT_FSIZE, (10, resource.RLIM_INFINITY))
-            try:
-                write_document(Path(sys.argv[1]), {"version": 2, "much": "x" * 1000})
-            except OSError as error:
-                print(error.strerror)
-        """
-        command = [sys.executable, "-c", textwrap.dedent(script), str(tmp_path / "a.json")]
-        run = subprocess.run(command, capture_output=True, text=True, check=True)
-        assert run.stdout == "File too large\n"
-        assert read_document(tmp_path / "a.json") == {"version": 1}
-        assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
-
     @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b'"text"', b"\xff"])
     def test_that_is_no_json_object_is_an_error_that_names_the_file(self, tmp_path: Path, content: bytes) -> None:
         (tmp_path / "a.json").write_bytes(content)

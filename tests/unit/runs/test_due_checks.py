@@ -78,14 +78,17 @@ def test_what_is_missing(lost: tuple[str, int], message: str) -> None:
     assert (check.status, check.message) == ("failed", message)
 
 
-def test_what_is_whole() -> None:
+def test_what_is_whole_and_what_was_not_due() -> None:
     check = checked(attempt(1, *ALL, end="succeeded"))
     assert (check.status, check.message) == ("ok", "8 validations and samples, each once and where it was due")
-
-
-def test_what_was_not_due() -> None:
     check = checked(attempt(1, *sorted([*ALL, ("validation", 7)], key=lambda one: one[1]), end="succeeded"))
     assert check.message == "the validation of step 7 is in the log, and was not due"
+    left_out = [one for one in ALL if not (one[1] == 8 and one[0] != "validation")]
+    assert checked(attempt(1, *left_out, end="succeeded")).status == "ok", (
+        "the trainer leaves the samples of a step out"
+    )
+    earlier = checked(attempt(1, *up_to(4), device="cpu", end="succeeded"))
+    assert earlier.status == "skipped", "a run of an earlier version is not judged"
 
 
 def test_what_was_due_after_the_last_step_alone() -> None:
@@ -129,13 +132,3 @@ def test_what_a_killed_attempt_has_made_behind_its_checkpoint_is_made_again() ->
     )
     stopped = attempt(2, ("validation", 8), ("metrics", 9), start=8, owed=["validation", "samples/0"])
     assert checked(attempt(1, *up_to(7), ("metrics", 8), end="preempted"), stopped, again).status == "ok"
-
-
-def test_samples_of_a_step_that_the_trainer_leaves_out() -> None:
-    left_out = [one for one in ALL if not (one[1] == 8 and one[0] != "validation")]
-    assert checked(attempt(1, *left_out, end="succeeded")).status == "ok"
-
-
-def test_a_run_of_an_earlier_version_is_not_judged() -> None:
-    check = checked(attempt(1, *up_to(4), device="cpu", end="succeeded"))
-    assert check.status == "skipped"

@@ -61,17 +61,12 @@ def test_its_launcher_says_how_it_goes(directory: RunDirectory, engine: Engine) 
         assert summarize(directory).status == status
 
 
-def test_nobody_is_asked_what_somebody_knows(directory: RunDirectory, engine: Engine) -> None:
+def test_nobody_is_asked_what_somebody_knows_of_this_launch(directory: RunDirectory, engine: Engine) -> None:
     assert summarize(directory, told=LaunchStatus(status="preempted")).status == "preempted"
     (directory.attempts / "1.json").write_text("{}")
     RESULT.write(directory.result)
     found = summarize(directory)
     assert (found.status, found.step, found.ended_ms, engine.asked) == ("failed", 4, 9, 0)
-
-
-def test_the_result_of_an_earlier_launch_is_not_that_of_this_one(directory: RunDirectory, engine: Engine) -> None:
-    (directory.attempts / "1.json").write_text("{}")
-    RESULT.write(directory.result)
     attrs.evolve(LAUNCH, attempt=2, launch_id="a.2").write(directory.launch)
     assert summarize(directory).status == "running"
 

@@ -48,12 +48,6 @@ def warned(step: int, code: str) -> tuple[int, Payload]:
 BEFORE = (0, loss(1, 0.1), saved(1), loss(2, 0.2), loss(3, 0.3))
 
 
-def test_the_same_metrics_are_exact() -> None:
-    (one,) = compared(*BEFORE, 1, loss(2, 0.2), loss(3, 0.3), loss(4, 0.4)).comparisons
-    assert (one.attempt, one.before, one.count, one.differing) == (2, 1, 2, 0)
-    assert (one.first_step, one.last_step, one.first) == (2, 3, None)
-
-
 def test_the_first_difference_is_named_with_both_values_and_all_are_counted() -> None:
     found = compared(*BEFORE, 1, loss(2, 0.2), loss(3, 0.30000000000000004))
     (one,) = found.unreported
@@ -92,10 +86,6 @@ def test_what_measures_the_machine_is_not_compared(name: str) -> None:
 @pytest.mark.parametrize("name", ["train/loss", "val/accuracy", "lr", "grad_norm", "train/timely", "loss_scale"])
 def test_everything_else_is(name: str) -> None:
     assert is_compared(name)
-
-
-def test_a_run_that_was_never_killed_has_nothing_to_compare() -> None:
-    assert not compared(0, loss(1, 0.1), saved(1), 1, loss(2, 0.2)).comparisons
 
 
 @pytest.mark.parametrize("payload", ["trainer_restored", "batch_split"])

@@ -8,7 +8,7 @@ import pytest
 
 from hostcore.errors import Errors
 from hostcore.runs.record import RunRecord
-from hostcore.runs.used import InvalidQuery, Used, UsedPlugin, UseQuery, used_by, with_use
+from hostcore.runs.used import Used, UsedPlugin, UseQuery, used_by, with_use
 
 FILE = Path("run.json")
 DATA = "5f1c22ab90de" + "0" * 52
@@ -70,23 +70,19 @@ class TestAQuestion:
         (found,) = ask(plugins=["digits<0.2"]).answer(entries)
         assert found == used(plugin())
 
-    def test_names_everything_that_is_wrong_with_it(self) -> None:
-        with pytest.raises(Errors) as raised:
-            ask(plugins=["digits>=new", "two words"], distributions=["torch[cuda]"], data="12345")
-        assert [error.file for error in raised.value.errors] == ["--plugin", "--plugin", "--distribution", "--data"]
-        assert {error.code for error in raised.value.errors} == {"run.query"}
-        assert "PEP 440" in raised.value.errors[0].message
-
-    @pytest.mark.parametrize("data", ["", "0123456", "xyzxyzxyz", "0" * 65])
-    def test_for_data_takes_eight_digits_and_more(self, data: str) -> None:
+    @pytest.mark.parametrize(
+        "asked",
+        [
+            *({"data": data} for data in ("", "0123456", "xyzxyzxyz", "0" * 65)),
+            {"plugins": ["digits>=new"]},
+            {"plugins": ["two words"]},
+            {"distributions": ["torch[cuda]"]},
+        ],
+        ids=str,
+    )
+    def test_that_is_none_is_refused(self, asked: dict[str, Any]) -> None:
         with pytest.raises(Errors):
-            ask(data=data)
-
-    def test_for_data_by_a_beginning_that_several_have_is_refused(self) -> None:
-        query = ask(data="5f1c22ab")
-        query.require_one([DATA])
-        with pytest.raises(InvalidQuery, match="2 fingerprints begin with '5f1c22ab'"):
-            query.require_one([DATA, "5f1c22ab" + "1" * 56])
+            ask(**asked)
 
 
 class TestARunOfWhichItIsUnknown:

@@ -9,15 +9,12 @@ from typing import Any
 import attrs
 import pytest
 
-from hostcore.checkpoints.commit import commit
-from hostcore.events.writer import now_ms
-from hostcore.runs.lease import Lease, ProcessIdentity
-from hostcore.runs.record import RunRecord
-from hostcore.runs.result import EXIT_CODES, RunResult
-from hostcore.supervisor.opening import Opening, open_run
+from hostcore.runs.lease import ProcessIdentity
 from hostcore.supervisor.plan import RunPlan, make_plan
 
 sys.path.insert(0, str(Path(__file__).parent))  # for the modules that tests share
+
+from pasts import Past
 
 JOB = {"trainer": "somewhere:Trainer", "run_id": "a", "max_steps": 10, "terminal": False}
 
@@ -31,61 +28,6 @@ def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., RunPl
         return make_plan({**JOB, **(job or {}), **keys})
 
     return make
-
-
-@attrs.frozen
-class Past:
-    """What earlier attempts have left."""
-
-    plan: RunPlan
-
-    def attempt(self, number: int = 1, **opening: Any) -> Opening:
-        """An attempt that was begun by a process that is dead now."""
-        opened = open_run(self.plan)
-        assert isinstance(opened, Opening)
-        assert opened.attempt == number
-        record = RunRecord(job=self.plan.spec.to_json(), job_dir="/", parent=opened.parent or None)
-        record.write(self.plan.directory.record)
-        me = ProcessIdentity.current()
-        self.lease(process=attrs.evolve(me, start_time=me.start_time - 1))
-        return opened
-
-    def lease(self, **changes: Any) -> None:
-        """Change the lease of the newest attempt."""
-        attrs.evolve(Lease.read(self.plan.directory.lease), **changes).write(self.plan.directory.lease)
-
-    def ended(self, status: str) -> "Past":
-        """A run whose first attempt has ended so."""
-        self.attempt()
-        self.result(status)
-        return self
-
-    def checkpoint(self, step: int) -> Path:
-        def fill(folder: Path) -> None:
-            (folder / "host.json").write_text("{}")
-
-        commit(self.plan.checkpoints_dir, step=step, epoch=0, final=False, attempt=1, fill=fill)
-        return self.plan.checkpoints_dir / f"step-{step:06d}"
-
-    def result(self, status: str, *, attempt: int = 1) -> RunResult:
-        result = RunResult(
-            run_id="a",
-            status=status,
-            exit_code=EXIT_CODES[status],
-            attempt=attempt,
-            step=10,
-            epoch=0,
-            started_ms=now_ms(),
-            ended_ms=now_ms(),
-        )
-        result.write(self.plan.directory.result)
-        self.plan.directory.lease.unlink(missing_ok=True)
-        return result
-
-    def tree(self) -> dict[str, bytes | None]:
-        """Everything in the run directory, with its content."""
-        root = self.plan.directory.path
-        return {str(path.relative_to(root)): path.read_bytes() if path.is_file() else None for path in root.rglob("*")}
 
 
 @pytest.fixture

@@ -44,15 +44,6 @@ class TestALostRun:
         run.lease(renewed_ms=now_ms() - HOUR_MS)
         return run
 
-    def test_is_ended_by_an_attempt_of_its_own(self, lost: object) -> None:
-        done = cancel(lost.plan.directory, reason="not needed", sleep=_never)
-        assert (done.status, done.attempt, done.requested) == ("cancelled", 2, True)
-        assert done.result == RunResult.read(lost.plan.directory.result)
-        assert (done.result.exit_code, done.result.requested_by) == (130, "user")
-        assert done.result.reason == "not needed; its supervisor was gone"
-        assert not lost.plan.directory.lease.exists()
-        assert _events(lost) == ["run_cancelled"]
-
     def test_is_given_the_time_to_write_its_last_checkpoint(self, lost: object) -> None:
         """Its worker lives on: once a higher attempt is claimed, it could commit nothing any more."""
         lost.lease(renewed_ms=now_ms())

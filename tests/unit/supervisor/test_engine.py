@@ -26,7 +26,10 @@ class TestAnEnvironment:
         engine = Engine.of(TORCHRUN)
         assert engine is not None
         assert (engine.rank, engine.local_rank, engine.world_size, engine.local_world_size) == (3, 1, 4, 2)
-        assert (engine.name, engine.is_local) == ("node-0-29500-77", False)
+        names = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")  # the others are torchrun's
+        other = Engine.of({name: TORCHRUN[name] for name in names})
+        assert other is not None
+        assert (other.local_rank, other.local_world_size, other.launch) == (0, 1, "none")
 
     @pytest.mark.parametrize(
         "changes",
@@ -42,12 +45,6 @@ class TestAnEnvironment:
     def test_without_ranks_or_inside_a_worker_is_not(self, changes: dict[str, str | None]) -> None:
         environment = {name: value for name, value in {**TORCHRUN, **changes}.items() if value is not None}
         assert Engine.of(environment) is None
-
-    def test_of_another_engine_may_leave_out_what_is_torchruns(self) -> None:
-        names = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-        engine = Engine.of({name: TORCHRUN[name] for name in names})
-        assert engine is not None
-        assert (engine.local_rank, engine.local_world_size, engine.launch) == (0, 1, "none")
 
     @pytest.mark.parametrize(
         ("changes", "says"),
@@ -66,24 +63,22 @@ class TestAnEnvironment:
         assert says in caught.value.message
         assert "unset RANK" in caught.value.hint
 
-    @pytest.mark.parametrize("address", ["127.0.0.1", "localhost", "::1"])
-    def test_that_meets_on_the_loopback_device_is_local(self, address: str) -> None:
-        engine = Engine.of({**TORCHRUN, "MASTER_ADDR": address})
+    @pytest.mark.parametrize(
+        ("changes", "name", "is_local"),
+        [
+            ({}, "node-0-29500-77", False),
+            ({"TORCHELASTIC_RESTART_COUNT": "2"}, "node-0-29500-77", False),  # an agent counts its own failures alone
+            ({"TORCHELASTIC_RUN_ID": "b"}, "node-0-29500-b", False),  # another launch meets elsewhere
+            *(({"MASTER_ADDR": one}, None, True) for one in ("127.0.0.1", "localhost", "::1")),
+        ],
+    )
+    def test_names_the_place_where_its_ranks_meet(
+        self, changes: dict[str, str], name: str | None, is_local: bool
+    ) -> None:
+        engine = Engine.of({**TORCHRUN, **changes})
         assert engine is not None
-        assert engine.is_local
-
-    def test_meets_the_others_however_often_each_agent_has_started_its_own(self) -> None:
-        """An agent counts what failed on its machine; that others joined or were lost counts for none."""
-        one, other = (Engine.of({**TORCHRUN, "TORCHELASTIC_RESTART_COUNT": count}) for count in "12")
-        assert one is not None
-        assert other is not None
-        assert one.name == other.name
-
-    def test_of_another_launch_meets_elsewhere(self) -> None:
-        one, other = (Engine.of({**TORCHRUN, "TORCHELASTIC_RUN_ID": name}) for name in "ab")
-        assert one is not None
-        assert other is not None
-        assert one.name != other.name
+        assert engine.is_local is is_local
+        assert name in (None, engine.name)
 
     def test_of_the_worker_is_completed_and_keeps_what_is_set(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("OMP_NUM_THREADS", "7")

@@ -109,17 +109,6 @@ class TestARunThatExists:
         past(plan()).attempt()
         assert open_run(plan(**keys)).attempt == 2
 
-    def test_that_is_running_is_an_error_that_says_where_and_changes_nothing(
-        self, plan: Callable, past: Callable, living: ProcessIdentity
-    ) -> None:
-        run = past(plan())
-        run.attempt()
-        run.lease(process=living, step=7)
-        before = run.tree()
-        with pytest.raises(RunConflict, match=rf"is running \(process {living.pid} on .*, attempt 1, step 7\)"):
-            open_run(plan())
-        assert run.tree() == before
-
     @pytest.mark.parametrize("when", ["meanwhile", "a moment ago"])
     def test_that_another_process_claims_is_not_claimed_again(
         self, plan: Callable, past: Callable, monkeypatch: pytest.MonkeyPatch, when: str

@@ -72,26 +72,11 @@ def test_the_disk_must_take_one_more_checkpoint(plan: Callable, past: Callable, 
     assert "the next checkpoint needs" in told(child)["disk.space"]
 
 
-class TestARun:
-    def test_has_the_warnings_in_its_log(self, plan: Callable, machine: Machine) -> None:
-        machine.memory = 10**6
-        with staged(plan()) as stage:
-            (actor,) = stage.begin()
-            actor.end(RunSucceeded())
-            assert stage.result().status == "succeeded"
-        events = [event.payload for event, _ in read_events(plan().directory.events)]
-        assert [one.code for one in events if isinstance(one, Warning)] == ["system.memory"]
-
-    def test_that_cannot_write_what_it_requires_is_not_started(
-        self, plan: Callable, past: Callable, machine: Machine
-    ) -> None:
-        run = past(plan())
-        run.attempt()
-        run.checkpoint(5)
-        before = run.tree()
-        machine.free_bytes = 1
-        with staged(plan(require_checkpoints=True)) as stage, pytest.raises(NoSpace):
-            stage.result()
-        after = run.tree()
-        assert stage.actors == []
-        assert {name for name in after if "attempt" in name} == {name for name in before if "attempt" in name}
+def test_a_run_has_the_warnings_in_its_log(plan: Callable, machine: Machine) -> None:
+    machine.memory = 10**6
+    with staged(plan()) as stage:
+        (actor,) = stage.begin()
+        actor.end(RunSucceeded())
+        assert stage.result().status == "succeeded"
+    events = [event.payload for event, _ in read_events(plan().directory.events)]
+    assert [one.code for one in events if isinstance(one, Warning)] == ["system.memory"]

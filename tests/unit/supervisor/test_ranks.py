@@ -11,10 +11,7 @@ from actors import GONE, SUMMARY, staged
 from hostcore.errors import Errors
 from hostcore.events.reader import read_events
 from hostcore.events.writer import RankLog
-from hostcore.in_process import SeveralRanks, require_one_rank
 from hostcore.plugins.errors import as_content
-from hostcore.runs.control import request_cancel
-from hostcore.runs.record import RunRecord
 from hostcore.runs.result import RunResult
 from hostcore.supervisor.attempt.journal import Journal
 from hostcore.supervisor.evaluate import OneOfSeveral, evaluate
@@ -31,7 +28,6 @@ from hostcore_hookspecs.events import (
     RunFailed,
     RunPreempted,
     RunSucceeded,
-    StopRequested,
     Warning,
 )
 
@@ -59,17 +55,6 @@ def ends(plan: RunPlan) -> list[str]:
 
 
 class TestTheBeginning:
-    def test_each_rank_has_a_contract_a_log_and_an_output_of_its_own(self, pair: Callable) -> None:
-        with staged(pair()) as stage:
-            first, second = stage.begin()
-            first.end(RunSucceeded())
-            second.end(RunSucceeded())
-            assert stage.result().status == "succeeded"
-            assert second.output == stage.plan.directory.rank_output(1, 1)
-        directory = pair().directory
-        assert directory.ranks(1) == [0, 1]
-        assert directory.rank_events(1, 1).exists()
-
     def test_nobody_goes_before_all_are_ready_and_one_that_dies_before_fails_the_run(self, pair: Callable) -> None:
         with staged(pair()) as stage:
             first, second = stage.actors
@@ -80,16 +65,6 @@ class TestTheBeginning:
         assert (result.status, result.error.type, result.error.rank) == ("failed", "WorkerDied", 1)
         assert result.error.message.startswith("the worker of rank 1 exited with code 3")
         assert first.done == ["kill"]
-
-    def test_the_devices_of_all_and_what_rank_0_found_are_recorded(self, pair: Callable) -> None:
-        with staged(pair()) as stage:
-            first, second = stage.actors
-            second.say("ready", {**SUMMARY, "total_steps": 99})
-            first.say("ready", SUMMARY)
-            first.hear()
-        submitted = written(pair())[0].payload
-        assert (submitted.devices, submitted.total_steps) == (("cpu", "cpu"), 10)
-        assert RunRecord.read(pair().directory.record).world_size == 2
 
     @pytest.mark.parametrize(
         ("words", "says", "pointer"),
@@ -180,19 +155,6 @@ class TestAFailure:
 
 
 class TestStopping:
-    def test_a_signal_is_passed_on_to_all(self, pair: Callable) -> None:
-        with staged(pair()) as stage:
-            actors = stage.begin()
-            stage.interrupts.first = TERM
-            for actor in actors:
-                assert actor.hear() == ("stop", {"status": "preempted", **_words(TERM)})
-            actors[0].write(StopRequested(**_words(TERM)), step=4)
-            for actor in actors:
-                actor.end(RunPreempted(reason=TERM.reason), step=4)
-            result = stage.result()
-        assert (result.status, result.requested_by, result.step) == ("preempted", "signal:SIGTERM", 4)
-        assert ends(pair()) == ["run_preempted"]
-
     def test_one_that_does_not_follow_has_its_grace_and_the_others_word_does_not_count(self, pair: Callable) -> None:
         with staged(pair(grace_seconds=0.2)) as stage:
             first, second = stage.begin()

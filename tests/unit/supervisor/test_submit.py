@@ -48,8 +48,8 @@ def given(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Launcher]:
     return make
 
 
-def _submit(plan: Any, told: list[str] | None = None) -> Any:
-    return submit(plan, total_steps=10, tell=(told if told is not None else []).append)
+def _submit(plan: Any, told: list[str] | None = None, **how: Any) -> Any:
+    return submit(plan, total_steps=10, tell=(told if told is not None else []).append, **how)
 
 
 def test_a_launcher_is_looked_up_in_what_was_installed_when_the_plan_was_made(plan: Callable) -> None:
@@ -61,44 +61,38 @@ def test_a_launcher_is_looked_up_in_what_was_installed_when_the_plan_was_made(pl
 
 
 class TestANewRun:
-    def test_is_begun_by_a_command_of_the_same_python(self, plan: Callable, given: Callable) -> None:
-        launcher = given()
+    @pytest.mark.parametrize("seen", [True, False])
+    def test_is_begun_by_a_command_of_the_same_python_and_travels_where_it_is_not_seen(
+        self, plan: Callable, given: Callable, seen: bool
+    ) -> None:
+        launcher = given(sees_run_dir=seen)
         _submit(plan())
         (context,) = launcher.contexts
         assert context.command[0] == sys.executable
-        assert context.command[-3:] == ["resume", str(plan().directory.path), "--launched"]
-        assert (context.run_dir, context.job) == (str(plan().directory.path), plan().job)
-
-    def test_that_is_not_seen_from_there_travels_itself(self, plan: Callable, given: Callable) -> None:
-        launcher = given(sees_run_dir=False)
-        _submit(plan())
-        (context,) = launcher.contexts
-        assert context.command[-2:] == ["run", context.job_path]
-        assert context.document["run_id"] == "a"
-        assert not {"launcher", "resources"} & set(context.document)
-        assert Launch.read(plan().directory.launch).sees_run_dir is False
-
-    def test_that_was_cut_short_is_launched_under_the_same_id(self, plan: Callable, given: Callable) -> None:
-        launcher = given()
-        submit(plan(), total_steps=10, tell=lambda _: None, launch_id="a.1")
         directory = plan().directory
-        launched = Launch.read(directory.launch)
-        attrs.evolve(launched, handle=None).write(directory.launch)  # as if it had been killed before the answer
-        again = submit(plan(), total_steps=10, tell=lambda _: None, launch_id="a.1")
-        assert [context.launch_id for context in launcher.contexts] == ["a.1", "a.1"]
-        assert again.attempt == launched.attempt == 1
-        with pytest.raises(RunConflict, match="is submitted"):
-            submit(plan(), total_steps=10, tell=lambda _: None, launch_id="a.2")
+        if seen:
+            assert context.command[-3:] == ["resume", str(directory.path), "--launched"]
+            assert (context.run_dir, context.job) == (str(directory.path), plan().job)
+        else:
+            assert context.command[-2:] == ["run", context.job_path]
+            assert context.document["run_id"] == "a"
+            assert not {"launcher", "resources"} & set(context.document)
+        assert Launch.read(directory.launch).sees_run_dir is seen
 
-    def test_whose_engine_does_not_answer_is_tried_again_under_the_same_id(
+    def test_that_was_cut_short_or_got_no_answer_is_launched_under_the_same_id(
         self, plan: Callable, given: Callable
     ) -> None:
         given(TransientError("no answer"))
         with pytest.raises(TransientError):
-            submit(plan(), total_steps=10, tell=lambda _: None, launch_id="a.1")
+            _submit(plan(), launch_id="a.1")
         launcher = given()
-        assert submit(plan(), total_steps=10, tell=lambda _: None, launch_id="a.1").attempt == 1
-        assert [context.launch_id for context in launcher.contexts] == ["a.1"]
+        launched = _submit(plan(), launch_id="a.1")
+        attrs.evolve(launched, handle=None).write(plan().directory.launch)  # as if killed before the answer
+        again = _submit(plan(), launch_id="a.1")
+        assert [context.launch_id for context in launcher.contexts] == ["a.1", "a.1"]
+        assert again.attempt == launched.attempt == 1
+        with pytest.raises(RunConflict, match="is submitted"):
+            _submit(plan(), launch_id="a.2")
 
     @pytest.mark.parametrize("failures", [2, 3])
     def test_without_an_id_is_tried_three_times_under_one_that_is_made(
@@ -136,36 +130,26 @@ class TestANewRun:
         assert len(launcher.contexts) == 1
         assert "left to the launched process" in told[0]
 
-    def test_whose_supervisor_cannot_be_started_leaves_nothing(self, plan: Callable, given: Callable) -> None:
-        given(FatalError("no such namespace"))
-        with pytest.raises(FatalError, match="no such namespace"):
-            _submit(plan())
-        assert not plan().directory.path.exists()
+
+def test_a_run_whose_supervisor_cannot_be_started_is_as_it_was(plan: Callable, past: Callable, given: Callable) -> None:
+    given(FatalError("no such namespace"))
+    with pytest.raises(FatalError, match="no such namespace"):
+        _submit(plan())
+    assert not plan().directory.path.exists()
+    run = past(plan()).ended("preempted")
+    before = run.tree()
+    with pytest.raises(FatalError):
+        _submit(plan(max_steps=50))
+    assert run.tree() == before
 
 
-class TestARunThatExists:
-    def test_is_as_it_was_when_its_supervisor_cannot_be_started(
-        self, plan: Callable, past: Callable, given: Callable
-    ) -> None:
-        run = past(plan())
-        run.attempt()
-        run.result("preempted")
-        before = run.tree()
-        given(FatalError("no such namespace"))
-        with pytest.raises(FatalError):
-            _submit(plan(max_steps=50))
-        assert run.tree() == before
-
-    def test_is_submitted_for_its_next_attempt_and_remembers_its_parent(
-        self, plan: Callable, past: Callable, given: Callable
-    ) -> None:
-        given()
-        run = past(plan())
-        run.attempt()
-        run.result("preempted")
-        RunRecord(job=plan().spec.to_json(), job_dir="/", parent="/b/step-000003.json", submitted_ms=7).write(
-            run.plan.directory.record
-        )
-        assert _submit(plan()).attempt == 2
-        record = RunRecord.read(run.plan.directory.record)
-        assert (record.parent, record.submitted_ms) == ("/b/step-000003.json", 7)
+def test_a_run_that_exists_is_submitted_for_its_next_attempt_and_remembers_its_parent(
+    plan: Callable, past: Callable, given: Callable
+) -> None:
+    given()
+    past(plan()).ended("preempted")
+    record = plan().directory.record
+    RunRecord(job=plan().spec.to_json(), job_dir="/", parent="/b/step-000003.json", submitted_ms=7).write(record)
+    assert _submit(plan()).attempt == 2
+    found = RunRecord.read(record)
+    assert (found.parent, found.submitted_ms) == ("/b/step-000003.json", 7)

@@ -1,10 +1,8 @@
 """How a worker died, and what signals ask for."""
 
+import itertools
 import os
 import signal
-import subprocess
-import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -57,45 +55,31 @@ class TestADeadWorker:
         assert dead(WorkerExit(1), output).tail().splitlines()[-1] == "the last line"
 
 
+USR1 = Asked(status="preempted", reason="received SIGUSR1", requested_by="signal:SIGUSR1")
+
+
 class TestSignals:
     @pytest.mark.parametrize(
-        ("number", "asked"),
+        ("numbers", "seconds", "asked", "forced"),
         [
-            (signal.SIGINT, CANCEL),
-            (signal.SIGTERM, TERM),
-            (signal.SIGUSR1, Asked(status="preempted", reason="received SIGUSR1", requested_by="signal:SIGUSR1")),
+            ([signal.SIGINT], 0, CANCEL, False),
+            ([signal.SIGTERM], 0, TERM, False),
+            ([signal.SIGUSR1], 0, USR1, False),
+            ([signal.SIGINT, signal.SIGINT], 0, CANCEL, True),
+            ([signal.SIGTERM, signal.SIGINT], 0, TERM, True),
+            ([signal.SIGINT, signal.SIGTERM], 0, CANCEL, False),
+            ([signal.SIGUSR1, signal.SIGTERM], 0, USR1, False),
+            ([signal.SIGTERM, signal.SIGTERM], 0.1, TERM, False),  # a scheduler delivers it twice
+            ([signal.SIGTERM, signal.SIGTERM], 3, TERM, True),
         ],
     )
-    def test_ask_the_run_to_stop(self, number: signal.Signals, asked: Asked) -> None:
-        with Interrupts() as interrupts:
-            os.kill(os.getpid(), number)
-        assert (interrupts.first, interrupts.forced) == (asked, False)
-
-    @pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM])
-    def test_a_second_ctrl_c_forces_it(self, first: signal.Signals) -> None:
-        with Interrupts() as interrupts:
-            os.kill(os.getpid(), first)
-            os.kill(os.getpid(), signal.SIGINT)
-        assert interrupts.forced
-
-    @pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGUSR1])
-    def test_a_first_sigterm_does_not(self, first: signal.Signals) -> None:
-        with Interrupts() as interrupts:
-            os.kill(os.getpid(), first)
-            os.kill(os.getpid(), signal.SIGTERM)
-        assert interrupts.forced is False
-
-    def test_one_that_a_scheduler_delivers_twice_is_one(self) -> None:
-        with Interrupts(clock=iter([0.0, 0.1]).__next__) as interrupts:
-            os.kill(os.getpid(), signal.SIGTERM)
-            os.kill(os.getpid(), signal.SIGTERM)
-        assert (interrupts.first.status, interrupts.forced) == ("preempted", False)
-
-    def test_one_that_comes_again_later_forces_it(self) -> None:
-        with Interrupts(clock=iter([0.0, 3.0]).__next__) as interrupts:
-            os.kill(os.getpid(), signal.SIGTERM)
-            os.kill(os.getpid(), signal.SIGTERM)
-        assert interrupts.forced
+    def test_ask_the_run_to_stop_and_a_second_one_forces_it_unless_it_is_another_or_the_same(
+        self, numbers: list[signal.Signals], seconds: float, asked: Asked, forced: bool
+    ) -> None:
+        with Interrupts(clock=itertools.count(0.0, seconds).__next__) as interrupts:
+            for number in numbers:
+                os.kill(os.getpid(), number)
+        assert (interrupts.first, interrupts.forced) == (asked, forced)
 
     @pytest.mark.parametrize(("told", "later", "forced"), [(CANCEL, 1, False), (CANCEL, 2, True), (TERM, 1, True)])
     def test_a_ctrl_c_that_another_rank_has_passed_on_before_it_came_here_is_the_same(
@@ -113,30 +97,3 @@ class TestSignals:
             signal.raise_signal(signal.SIGINT)
             interrupts.hear(CANCEL, hurried=False, forced=False)
         assert not interrupts.forced
-
-    def test_are_handled_as_before_afterwards(self) -> None:
-        before = signal.getsignal(signal.SIGINT)
-        with Interrupts():
-            assert signal.getsignal(signal.SIGINT) is not before
-        assert signal.getsignal(signal.SIGINT) is before
-
-    def test_are_left_alone_in_another_thread(self) -> None:
-        seen = []
-
-        def enter() -> None:
-            with Interrupts() as interrupts:
-                seen.append(interrupts.first)
-
-        thread = threading.Thread(target=enter)
-        thread.start()
-        thread.join()
-        assert seen == [None]
-
-
-def test_the_supervisor_imports_neither_torch_nor_the_worker() -> None:
-    code = (
-        "import hostcore.supervisor.attempt.supervise, sys; "
-        "print([m for m in sys.modules if 'torch' in m or m.startswith('hostcore.worker')])"
-    )
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert run.stdout.strip() == "[]"

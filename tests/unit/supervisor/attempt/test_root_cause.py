@@ -77,10 +77,6 @@ def first(members: list[Member], told: dict[int, Entry]) -> int | None:
 
 
 class TestTheFirstFailure:
-    def test_is_the_earliest_of_those_that_stand_for_themselves(self) -> None:
-        told = said(r0=(1, RunFailed(error=BROKEN)), r1=(30, RunFailed(error=OWN)), r2=(20, RunFailed(error=OWN)))
-        assert first([member(rank, 1) for rank in range(3)], told) == 2
-
     def test_is_the_earliest_of_all_when_none_stands_for_itself(self) -> None:
         told = said(r0=(5, RunFailed(error=BROKEN)), r1=(4, RunFailed(error=BROKEN)))
         assert first([member(0, 1), member(1, 1)], told) == 1

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+from uploading import until
 
 from hostcore.events.merger import Entry, EventLog, LogLine
 from hostcore.runs.directory import RunDirectory
@@ -56,14 +57,6 @@ class Ear:
     def heard(self) -> list[int]:
         """The numbers of the events that it has taken."""
         return [seq for method, seq in self.calls if method == "report_event"]
-
-
-def eventually(condition: Callable[[], object], what: str = "") -> None:
-    """Wait until something holds."""
-    end = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < end, f"did not happen: {what or condition}"
-        time.sleep(0.002)
 
 
 class Clock:
@@ -158,7 +151,7 @@ class Desk:
     def finish(self, deliveries: Deliveries) -> None:
         """Wait until everything was told."""
         deliveries.finish()
-        eventually(deliveries.is_finished, "the deliveries finish")
+        until(deliveries.is_finished)
         self.hear(deliveries)
 
     def hear(self, deliveries: Deliveries) -> list[Payload]:

@@ -5,7 +5,8 @@ from typing import Any
 import attrs
 import orjson
 import pytest
-from desk import IMPATIENT, Desk, Ear, events_of, eventually
+from desk import IMPATIENT, Desk, Ear, events_of
+from uploading import until
 
 from hostcore_hookspecs.events import Warning
 
@@ -62,7 +63,7 @@ def test_a_cursor_that_cannot_be_right_means_the_first_event_and_a_warning(desk:
 def test_a_cursor_that_cannot_be_written_is_told_once_and_delays_nothing(desk: Desk) -> None:
     deliveries = desk.deliver(Ear(), limits=attrs.evolve(IMPATIENT, save_seconds=3600.0))
     desk.write()
-    eventually(lambda: deliveries.taken == 1)  # it has read its cursor
+    until(lambda: deliveries.taken == 1)  # it has read its cursor
     desk.directory.cursors.rmdir()
     desk.directory.cursors.write_text("a file, where a folder should be")
     desk.write(count=2)

@@ -9,7 +9,8 @@ from typing import Any
 import attrs
 import orjson
 import pytest
-from desk import IMPATIENT, Clock, Desk, Ear, events_of, eventually
+from desk import IMPATIENT, Clock, Desk, Ear, events_of
+from uploading import until
 
 from hostcore.runs.result import Left
 from hostcore.supervisor.delivery.calls import Intervals, QuickRetries
@@ -68,7 +69,7 @@ class TestAReporter:
         with desk.directory.events.open("ab", buffering=0) as log:
             log.write(second[:-30])
             deliveries.announce()
-            eventually(lambda: ear.heard == [1, 2])
+            until(lambda: ear.heard == [1, 2])
             log.write(second[-30:])
         desk.finish(deliveries)
         assert ear.heard == [1, 2, 3]
@@ -121,7 +122,7 @@ class TestAReporter:
         clock.pass_hang_time()
         first.abandon()
         second = desk.deliver(ear, clock=clock)
-        eventually(lambda: clock.pass_hang_time() or desk.hear(second), "it is reported as hanging")
+        until(lambda: clock.pass_hang_time() or desk.hear(second))
         assert desk.news[0].message == "has not returned from a call of an earlier attempt for 30 s"
         second.abandon()
         assert orjson.loads(desk.cursor("ear").read_bytes())["seq"] == 2, "it never had its turn"
@@ -162,7 +163,7 @@ class TestAFailure:
         ear = Ear(do=raising(None, None, then=OSError("down")))
         deliveries = desk.deliver(ear, limits=attrs.evolve(IMPATIENT, save_seconds=3600.0))
         desk.write(count=3)
-        eventually(lambda: desk.hear(deliveries))
+        until(lambda: desk.hear(deliveries))
         assert orjson.loads(desk.cursor("ear").read_bytes())["seq"] == 2
 
     def test_that_a_quick_retry_mends_is_not_told(self, desk: Desk) -> None:
@@ -177,10 +178,10 @@ class TestAFailure:
         broken, ear = Ear("broken", do=raising(then=ConnectionError("down"))), Ear()
         deliveries = desk.deliver(broken, ear)
         desk.write(count=100)
-        eventually(lambda: ear.heard == list(range(1, 101)))
-        eventually(lambda: desk.hear(deliveries))
+        until(lambda: ear.heard == list(range(1, 101)))
+        until(lambda: desk.hear(deliveries))
         deliveries.finish()
-        eventually(lambda: ear.calls[-1] == ("close", 0))
+        until(lambda: ear.calls[-1] == ("close", 0))
         assert not deliveries.is_finished()
         deliveries.abandon()
         assert [one.message for one in desk.hear(deliveries)] == ["ConnectionError: down"]
@@ -235,9 +236,9 @@ class TestAFailure:
         ear = Ear(do=raising(OSError("no route")))
         deliveries = desk.deliver(ear, limits=SLOW, clock=Clock())
         desk.write()
-        eventually(lambda: desk.hear(deliveries))
+        until(lambda: desk.hear(deliveries))
         deliveries.hurry()
-        eventually(lambda: ear.heard == [1])
+        until(lambda: ear.heard == [1])
 
     def test_that_asks_for_time_gets_it(self, desk: Desk) -> None:
         clock, calls = Clock(), []
@@ -251,7 +252,7 @@ class TestAFailure:
 
         deliveries = desk.deliver(Ear(do=do), limits=RETRYING, clock=clock)
         desk.write()
-        eventually(lambda: desk.hear(deliveries))
+        until(lambda: desk.hear(deliveries))
         deliveries.finish()  # which does not make it try before its time
         clock.now += 3599
         for _ in range(3):
@@ -268,7 +269,7 @@ class TestAHang:
         stuck, ear = Ear("stuck", do=gate), Ear()
         deliveries = desk.deliver(stuck, ear, clock=clock)
         desk.write(count=50)
-        eventually(lambda: deliveries.taken == 50)
+        until(lambda: deliveries.taken == 50)
         assert gate.entered.wait(120)
         assert ear.heard == list(range(1, 51))
         assert desk.hear(deliveries) == []
@@ -299,7 +300,7 @@ class TestAHang:
         clock.pass_hang_time()
         desk.hear(deliveries)
         gate.opened.set()
-        eventually(lambda: deliveries.hurry(last=True) or deliveries.is_finished())
+        until(lambda: deliveries.hurry(last=True) or deliveries.is_finished())
         desk.hear(deliveries)
         told = [one.message for one in events_of(desk.news, ReporterFailed)]
         assert told == ["has not returned from report_event for 30 s", "OSError: down"]
@@ -335,7 +336,7 @@ class TestAHang:
         deliveries = desk.deliver(Ear("stuck", do=raising(Silent())), ear)
         desk.write(count=3)
         assert gate.entered.wait(120)
-        eventually(lambda: ear.heard == [1, 2, 3])
+        until(lambda: ear.heard == [1, 2, 3])
         assert desk.hear(deliveries) == []  # polls the one that is stuck as well
         gate.opened.set()
         desk.finish(deliveries)
@@ -356,7 +357,7 @@ class TestAHang:
         (left,) = deliveries.left
         assert left.endswith(f": has not returned from {method} for 30 s")
         gate.opened.set()
-        eventually(deliveries.is_finished)
+        until(deliveries.is_finished)
 
 
 def test_the_folder_of_a_run_that_was_withdrawn_is_left_alone(desk: Desk) -> None:

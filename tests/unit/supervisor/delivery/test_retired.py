@@ -71,6 +71,8 @@ def test_without_a_limit_nothing_is_removed_while_another_process_has_the_ledger
     run.retire(100)
     uploads = driven(mirror)
     until(lambda: uploads.of(events.Warning))
+    assert uploads.of(events.Warning)[0].code == "uploads.busy"
+    assert not uploads.uploads.is_drained()
     assert "step-000100.json" in run.checkpoints
     ledger.close()
     uploads.drain()

@@ -7,8 +7,6 @@ from typing import Any
 import pytest
 
 from hostcore.job.sections import DeliveryUse
-from hostcore.plugins.load import load_component
-from hostcore.plugins.resolve import Selected
 from hostcore.supervisor.delivery.subscription import (
     Destination,
     destinations_of,
@@ -17,7 +15,6 @@ from hostcore.supervisor.delivery.subscription import (
     unique_names,
 )
 from hostcore.supervisor.plan import RunPlan, make_plan
-from hostcore_hookspecs.plan import PluginRef
 
 Made = Callable[..., list[Destination]]
 
@@ -66,32 +63,23 @@ def test_a_use_says_what_the_delivery_has_to_know(plan: Callable[..., RunPlan]) 
         ("display (loud 2.1)", "display", "loud/display", True, True),
         ("loud (loud 2.1)", "loud.2", "loud/loud", False, False),
     ]
-
-
-def test_names_stay_different_whatever_they_are() -> None:
     assert unique_names(["x", "x", "x.2", "y", "x"]) == ["x", "x.2", "x.2.2", "y", "x.3"]
 
 
-@pytest.fixture
-def made() -> Made:
-    """``made({"uri": "s3://a"}, …)``: a destination for each, all of the fsspec uploader."""
-    pytest.importorskip("hostcore_builtin_plugins.uploaders.fsspec")
-    value = "hostcore_builtin_plugins.uploaders.fsspec:FsspecUploader"
-    ref = PluginRef(kind="uploader", name="fsspec", value=value, dist="hostcore-builtin-plugins", version="0.1.0")
+def test_a_destination_is_known_by_its_settings_and_the_base(tmp_path: Path) -> None:
+    job = {"trainer": "somewhere:Trainer", "run_id": "a", "max_steps": 10}
 
-    def make(*settings: Mapping[str, Any], base_uri: str | None = None) -> list[Destination]:
-        uses = [DeliveryUse(use="fsspec", required=True, settings=one) for one in settings]
-        selected = [Selected(ref=ref, settings=one, pointer="/uploaders/0", use="u", named_at="/") for one in settings]
-        components = [load_component(one, job_dir=Path.cwd(), import_paths=True) for one in selected]
-        return destinations_of(components, uses, base_uri=base_uri)
+    def keys(*settings: Mapping[str, Any], **base: str) -> list[str]:
+        uploaders = [{"use": "fsspec", **one} for one in settings]
+        plan = make_plan({**job, "uploaders": uploaders, **base}, runs=tmp_path / "runs")
+        return [
+            one.key
+            for one in destinations_of(plan.uploaders, plan.spec.uploaders, base_uri=plan.spec.checkpoint_base_uri)
+        ]
 
-    return make
-
-
-def test_a_destination_is_known_by_its_settings_and_the_base(made: Made) -> None:
-    keys = [one.key for one in (*made({"uri": "/a"}, {"uri": "/b"}, {}), *made({}, base_uri="/c"))]
-    assert len(set(keys)) == 4
-    assert [one.key for one in made({"uri": "/b"}, {"uri": "/a"})] == [keys[1], keys[0]]
+    first = [*keys({"uri": "/a"}, {"uri": "/b"}, {}), *keys({}, checkpoint_base_uri="/c")]
+    assert len(set(first)) == 4
+    assert keys({"uri": "/b"}, {"uri": "/a"}) == [first[1], first[0]]
 
 
 def test_an_uploader_that_only_wraps_is_around_the_others_and_no_destination(site_here: Any, tmp_path: Path) -> None:

@@ -167,24 +167,6 @@ def test_a_step_that_is_written_again_ends_up_in_its_newest_version(run: Run, mi
     assert run.spooled == []
 
 
-def test_what_the_ledger_knows_is_not_offered_again(run: Run, mirror: Folder, driven: Drive) -> None:
-    first = driven(mirror)
-    first.save(100)
-    first.uploads.on_event(run.sample(100))
-    first.drain()
-    run.end()
-    first.finish()
-    calls = dict(mirror.calls)
-
-    again = driven(mirror)
-    again.finish()
-    assert dict(mirror.calls) == calls
-    assert again.of(events.ArtifactUploaded) == []
-    known = again.uploads.pending().by_uploader["folder"].known
-    assert {"checkpoints/step-000100", "samples/step-000100/0", "result.json"} <= set(known)
-    assert run.spooled == []
-
-
 def test_what_an_earlier_attempt_has_left_is_taken_up(run: Run, mirror: Folder, driven: Drive) -> None:
     run.commit(100)
     run.commit(200)
@@ -272,18 +254,6 @@ def test_checkpoints_elsewhere_have_the_same_place_in_the_mirror(
     uploads.drain()
     assert "checkpoints/step-000100.json" in mirror.files
     assert [one.path for one in uploads.of(events.ArtifactUploaded)][-1] == "checkpoints/step-000100"
-
-
-def test_two_processes_never_upload_one_run_at_once(run: Run, mirror: Folder, driven: Drive) -> None:
-    first = driven(mirror)
-    first.drain()
-    second = driven(mirror)
-    until(lambda: second.of(events.Warning))
-    assert second.of(events.Warning)[0].code == "uploads.busy"
-    assert not second.uploads.is_drained()
-    first.uploads.abandon()
-    second.drain()
-    assert second.uploads.missing() == []
 
 
 def test_a_file_that_cannot_be_read_does_not_keep_the_others_and_is_missed(

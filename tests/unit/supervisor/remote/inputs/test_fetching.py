@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fsspec.implementations.memory import MemoryFile
 
 from hostcore.errors import Errors
 from hostcore.supervisor.remote.inputs import fetch_inputs
@@ -25,12 +26,17 @@ def test_a_job_without_inputs_has_none_and_makes_no_cache(fetch: Any) -> None:
     assert not (fetch.folder / "cache").exists()
 
 
-def test_a_file_of_a_store_comes_to_the_cache_under_its_own_name(fetch: Any, memory: Any) -> None:
+def test_a_file_of_a_store_comes_to_the_cache_under_its_own_name_with_where_it_came_from(
+    fetch: Any, memory: Any
+) -> None:
     memory.pipe("/models/weights.bin", b"heavy")
     (path,) = fetch({"model": "memory://models/weights.bin"}).values()
     assert path.is_absolute()
     assert (path.name, path.read_bytes()) == ("weights.bin", b"heavy")
     assert path.is_relative_to(fetch.folder / "cache" / "inputs")
+    source = json.loads((path.parents[1] / "source.json").read_text())
+    assert source["uri"] == "memory://models/weights.bin"
+    assert source["files"][0]["sha256"] == hashlib.sha256(b"heavy").hexdigest()
 
 
 @pytest.mark.parametrize("uri", ["memory://models/bert", "memory://models/bert/", "memory:///models/bert//"])
@@ -45,23 +51,13 @@ def test_a_folder_comes_with_everything_below_it(fetch: Any, memory: Any, uri: s
     assert found == files
 
 
-def memory_file(memory: Any, path: str, content: bytes) -> Any:
-    from fsspec.implementations.memory import MemoryFile
-
-    return MemoryFile(memory, path, content)
-
-
-def test_the_second_time_nothing_is_transferred(fetch: Any, troubled: Any) -> None:
-    troubled().pipe("/a/b", b"x")
-    first = fetch({"model": "troubled://a/b"})
-    calls = troubled.calls.count("get_file")
-    assert fetch({"again": "troubled://a/b"})["again"] == first["model"]
-    assert troubled.calls.count("get_file") == calls == 1
-
-
-def test_a_new_version_is_fetched_although_the_store_remembers_its_listing(fetch: Any, troubled: Any) -> None:
+def test_only_a_new_version_is_transferred_again_although_the_store_remembers_its_listing(
+    fetch: Any, troubled: Any
+) -> None:
     troubled().pipe("/a/b", b"old")
     before = fetch({"model": "troubled://a/b"})["model"]
+    assert fetch({"again": "troubled://a/b"})["again"] == before
+    assert troubled.calls.count("get_file") == 1
     troubled().pipe("/a/b", b"new")
     assert fetch({"model": "troubled://a/b"})["model"].read_bytes() == b"new"
     assert before.read_bytes() == b"old"  # a run that uses it still has it
@@ -77,20 +73,17 @@ def test_a_cached_file_that_somebody_has_changed_is_fetched_again(fetch: Any, me
 
 def test_without_the_store_what_was_fetched_before_is_used_with_a_warning(fetch: Any, troubled: Any) -> None:
     troubled().pipe("/a/b", b"x")
-    path = fetch({"model": "troubled://a/b"})["model"]
-    troubled.trouble["info"] = [ConnectionError("no route")]
-    assert fetch({"model": "troubled://a/b"})["model"] == path
-    assert "no route" in fetch.told[-1]
-    assert "fetched from there before" in fetch.told[-1]
-
-
-def test_without_the_store_and_nothing_fetched_before_the_error_names_the_store(fetch: Any, troubled: Any) -> None:
     troubled.trouble["info"] = [ConnectionError("no route")]
     with pytest.raises(Errors) as caught:
         fetch({"model": "troubled://a/b"})
     error = error_of(caught)
     assert (error.code, error.pointer, error.file) == ("store.unreachable", "/inputs/model", "troubled://a/b")
     assert "no route" in error.message
+    path = fetch({"model": "troubled://a/b"})["model"]
+    troubled.trouble["info"] = [ConnectionError("no route")]
+    assert fetch({"model": "troubled://a/b"})["model"] == path
+    assert "no route" in fetch.told[-1]
+    assert "fetched from there before" in fetch.told[-1]
 
 
 def test_a_transfer_that_breaks_is_tried_again(fetch: Any, troubled: Any) -> None:
@@ -122,22 +115,20 @@ def test_a_transfer_that_fails_leaves_nothing_half_written(
     assert fetch.cached == []
 
 
-def test_content_with_the_right_sha256_is_taken_and_later_needs_no_store(fetch: Any, troubled: Any) -> None:
+def test_content_with_its_sha256_later_needs_no_store_and_with_another_is_refused_and_not_kept(
+    fetch: Any, troubled: Any
+) -> None:
     troubled().pipe("/a/b", b"x")
+    with pytest.raises(Errors, match="SHA-256") as caught:
+        fetch({"model": {"uri": "troubled://a/b", "sha256": "0" * 64}})
+    assert (error_of(caught).code, error_of(caught).pointer) == ("store.content", "/inputs/model")
+    assert fetch.cached == []
     one = {"uri": "troubled://a/b", "sha256": hashlib.sha256(b"x").hexdigest()}
     path = fetch({"model": one})["model"]
     calls = len(troubled.calls)
     troubled().pipe("/a/b", b"changed since")
     assert fetch({"model": one})["model"] == path
     assert len(troubled.calls) == calls
-
-
-def test_content_with_another_sha256_is_refused_and_not_kept(fetch: Any, memory: Any) -> None:
-    memory.pipe("/a/b", b"x")
-    with pytest.raises(Errors, match="SHA-256") as caught:
-        fetch({"model": {"uri": "memory://a/b", "sha256": "0" * 64}})
-    assert (error_of(caught).code, error_of(caught).pointer) == ("store.content", "/inputs/model")
-    assert fetch.cached == []
 
 
 def test_a_file_of_this_machine_is_used_where_it_is(fetch: Any) -> None:
@@ -178,7 +169,7 @@ def test_all_that_is_wrong_is_told_at_once_each_with_its_pointer(fetch: Any, mem
 
 
 def test_a_name_that_leads_out_of_the_folder_is_refused(fetch: Any, memory: Any) -> None:
-    memory.store["/evil/../../x"] = memory_file(memory, "/evil/../../x", b"x")
+    memory.store["/evil/../../x"] = MemoryFile(memory, "/evil/../../x", b"x")
     memory.pipe("/evil/fine", b"x")
     with pytest.raises(Errors) as caught:
         fetch({"model": "memory://evil"})
@@ -186,9 +177,11 @@ def test_a_name_that_leads_out_of_the_folder_is_refused(fetch: Any, memory: Any)
     assert fetch.cached == []
 
 
-def test_examining_transfers_nothing(fetch: Any, troubled: Any) -> None:
+def test_nothing_is_transferred_by_examining_nor_before_all_inputs_were_found(fetch: Any, troubled: Any) -> None:
     troubled().pipe("/a/b", b"x")
     fetch.examine({"model": "troubled://a/b"})
+    with pytest.raises(Errors, match="nothing at"):
+        fetch({"large": "troubled://a/b", "missing": "troubled://a/c"})
     assert "get_file" not in troubled.calls
     assert fetch.cached == []
 
@@ -225,20 +218,6 @@ def test_what_a_killed_process_has_left_is_removed_by_the_next(fetch: Any, memor
     memory.pipe("/a/b", b"y")
     fetch({"model": "memory://a/b"})
     assert not left.exists()
-
-
-def test_where_it_came_from_is_written_beside_it(fetch: Any, memory: Any) -> None:
-    memory.pipe("/a/b", b"x")
-    path = fetch({"model": "memory://a/b"})["model"]
-    source = json.loads((path.parents[1] / "source.json").read_text())
-    assert (source["uri"], source["files"][0]["sha256"]) == ("memory://a/b", hashlib.sha256(b"x").hexdigest())
-
-
-def test_nothing_is_transferred_before_all_inputs_were_found(fetch: Any, troubled: Any) -> None:
-    troubled().pipe("/a/b", b"x")
-    with pytest.raises(Errors, match="nothing at"):
-        fetch({"large": "troubled://a/b", "missing": "troubled://a/c"})
-    assert "get_file" not in troubled.calls
 
 
 def test_a_cache_that_cannot_be_written_is_told_with_its_path(

@@ -17,6 +17,14 @@ from hostcore_builtin_plugins.stores.get import Wanted, bring
 from hostcore_builtin_plugins.stores.location import Location
 
 
+def bring_one(memory: Any, folder: Path, *, size: int | None = None, stall_seconds: float = 120) -> Path:
+    """Transfer one file of the store."""
+    target = folder / "a"
+    wanted = [Wanted(source="/a", uri="memory://a", target=target, size=size)]
+    bring(memory, wanted, label="a", stall_seconds=stall_seconds)
+    return target
+
+
 @pytest.fixture
 def silence(memory: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The store never answers, before the test is over."""
@@ -43,9 +51,8 @@ def test_a_transfer_of_which_nothing_arrives_is_an_outage(
     memory: Any, silence: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(get, "_JOIN_SECONDS", 0.05)
-    wanted = [Wanted(source="/a", uri="memory://a", target=tmp_path / "a", size=3)]
     with pytest.raises(Unreachable, match="nothing has arrived") as caught:
-        bring(memory, wanted, label="a", stall_seconds=0.05)
+        bring_one(memory, tmp_path, size=3, stall_seconds=0.05)
     assert caught.value.file == "memory://a"
 
 
@@ -81,8 +88,7 @@ def test_a_file_that_grows_without_a_report_is_not_stalled(
                 pass_time(100)
 
     monkeypatch.setattr(type(memory), "get_file", copy)
-    bring(memory, [Wanted(source="/a", uri="memory://a", target=tmp_path / "a")], label="a", stall_seconds=120)
-    assert (tmp_path / "a").read_bytes() == b"xxx"
+    assert bring_one(memory, tmp_path).read_bytes() == b"xxx"
 
 
 @pytest.mark.parametrize(("module", "work"), [(get, "checked_digest"), (os, "fsync")])
@@ -103,8 +109,7 @@ def test_the_work_of_this_machine_is_not_a_stall(
 
     monkeypatch.setattr(module, work, slow)
     memory.pipe_file("/a", b"content")
-    bring(memory, [Wanted(source="/a", uri="memory://a", target=tmp_path / "a")], label="a", stall_seconds=120)
-    assert (tmp_path / "a").read_bytes() == b"content"
+    assert bring_one(memory, tmp_path).read_bytes() == b"content"
 
 
 def test_a_stalled_transfer_is_over_before_its_folder_is_removed(
@@ -122,12 +127,11 @@ def test_a_stalled_transfer_is_over_before_its_folder_is_removed(
 
     monkeypatch.setattr(type(memory), "get_file", drip)
     with pytest.raises(StoreError, match="nothing has arrived"):
-        bring(memory, [Wanted(source="/a", uri="memory://a", target=tmp_path / "a")], label="a", stall_seconds=0.05)
+        bring_one(memory, tmp_path, stall_seconds=0.05)
     assert stopped.is_set()
 
 
 def test_what_does_not_fit_on_the_disk_is_not_begun(memory: Any, tmp_path: Path) -> None:
-    wanted = [Wanted(source="/a", uri="memory://a", target=tmp_path / "a", size=10**18)]
     with pytest.raises(StoreError, match="has room for") as caught:
-        bring(memory, wanted, label="a")
+        bring_one(memory, tmp_path, size=10**18)
     assert caught.value.code == "store.no_space"

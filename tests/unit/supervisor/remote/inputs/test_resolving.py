@@ -13,33 +13,24 @@ def error_of(caught: "pytest.ExceptionInfo[Errors]") -> HostcoreError:
     return error
 
 
-def test_the_first_resolver_that_knows_a_reference_decides(fetch: Any, memory: Any, resolver: Any) -> None:
-    memory.pipe("/first/m", b"first")
-    memory.pipe("/second/m", b"second")
+def test_the_first_resolver_that_knows_a_reference_decides_unless_it_is_a_uri(
+    fetch: Any, memory: Any, resolver: Any
+) -> None:
+    """Under ``uri`` nobody is asked; a URI that nobody knows is taken as it is; who is asked knows input and job."""
+    for place in ("first/m", "second/m", "mine", "base/me"):
+        memory.pipe(f"/{place}", place.encode())
     names = [
         resolver("nobody", "return None"),
-        resolver("one", "return 'memory://first/m' if ref == 'org/a' else None"),
-        resolver("two", "return 'memory://second/m'"),
+        resolver(
+            "one", "return {'org/a': 'memory://first/m', 'own': f'memory://{ctx.input_name}/{ctx.job.owner}'}.get(ref)"
+        ),
+        resolver("two", "return 'memory://second/m' if ref == 'org/b' else None"),
+        resolver("broken", "assert ref == 'memory://mine'"),
     ]
-    fetched = fetch({"a": "org/a", "b": {"ref": "org/b"}}, resolvers=names)
-    assert {name: path.read_bytes() for name, path in fetched.items()} == {"a": b"first", "b": b"second"}
-
-
-def test_a_resolver_learns_for_which_input_and_which_job_it_is_asked(fetch: Any, memory: Any, resolver: Any) -> None:
-    memory.pipe("/base_model/me", b"x")
-    name = resolver("hub", "return f'memory://{ctx.input_name}/{ctx.job.owner}'")
-    assert fetch({"base_model": "x"}, resolvers=[name], owner="me")["base_model"].read_bytes() == b"x"
-
-
-def test_a_uri_that_no_resolver_knows_is_taken_as_it_is(fetch: Any, memory: Any, resolver: Any) -> None:
-    memory.pipe("/a", b"x")
-    assert fetch({"a": "memory://a"}, resolvers=[resolver("nobody", "return None")])["a"].read_bytes() == b"x"
-
-
-def test_under_uri_no_resolver_is_asked(fetch: Any, memory: Any, resolver: Any) -> None:
-    memory.pipe("/a", b"x")
-    name = resolver("broken", "raise ValueError('asked')")
-    assert fetch({"a": {"uri": "memory://a"}}, resolvers=[name])["a"].read_bytes() == b"x"
+    inputs = {"a": "org/a", "b": {"ref": "org/b"}, "base": "own", "c": "memory://mine", "d": {"uri": "memory://mine"}}
+    fetched = fetch(inputs, resolvers=names, owner="me")
+    contents = {name: path.read_text() for name, path in fetched.items()}
+    assert contents == {"a": "first/m", "b": "second/m", "base": "base/me", "c": "mine", "d": "mine"}
 
 
 def test_a_reference_that_nobody_knows_names_who_was_asked(fetch: Any, resolver: Any) -> None:
@@ -50,9 +41,6 @@ def test_a_reference_that_nobody_knows_names_who_was_asked(fetch: Any, resolver:
     assert (error.code, error.pointer) == ("input.unresolved", "/inputs/base_model")
     assert "one (one-dist" in str(error.hint)
     assert "two (two-dist" in str(error.hint)
-
-
-def test_without_resolvers_the_error_says_that_there_are_none(fetch: Any) -> None:
     with pytest.raises(Errors) as caught:
         fetch({"base_model": "org/model"})
     assert 'the job lists no "resolvers"' in str(error_of(caught).hint)
@@ -114,9 +102,6 @@ def test_an_input_of_the_wrong_form_is_an_error_of_the_job(fetch: Any, value: An
     with pytest.raises(Errors) as caught:
         fetch.spec({"m": value})
     assert (error_of(caught).pointer, error_of(caught).code) == (pointer, code)
-
-
-def test_weights_and_an_input_of_that_name_exclude_each_other(fetch: Any) -> None:
     with pytest.raises(Errors) as caught:
         fetch.spec({"weights": "a"}, weights="b")
-    assert error_of(caught).pointer == "/inputs/weights"
+    assert error_of(caught).pointer == "/inputs/weights", "they exclude each other"

@@ -7,20 +7,15 @@ from typing import Any
 
 import attrs
 import fsspec
-import orjson
 import pytest
+from pasts import Past
 
-from hostcore.checkpoints.commit import commit
-from hostcore.events.writer import now_ms
-from hostcore.runs.lease import Lease, ProcessIdentity
-from hostcore.runs.record import RunRecord
-from hostcore.runs.result import EXIT_CODES, RunResult
-from hostcore.supervisor.opening import open_run
 from hostcore.supervisor.plan import RunPlan, make_plan
 from hostcore.supervisor.remote.adopting import adopt_from_mirror
 
 BASE = "memory://mirror of ü"
 PREFIX = "/mirror of ü/a/framework=somewhere-Trainer"
+MIRRORED = ("config", "attempts", "logs", "checkpoints", "result.json")
 JOB = {"trainer": "somewhere:Trainer", "run_id": "a", "max_steps": 10, "terminal": False, "checkpoint_base_uri": BASE}
 
 
@@ -42,38 +37,10 @@ class Store:
     plan: Callable[..., RunPlan]
     filesystem: Any
 
-    def attempt(self, number: int = 1) -> None:
-        """Begin an attempt, as a process that is dead now."""
-        plan = self.plan()
-        opened = open_run(plan)
-        assert opened.attempt == number
-        RunRecord(job=plan.spec.to_json(), job_dir="/").write(plan.directory.record)
-        lease = Lease.read(plan.directory.lease)
-        dead = attrs.evolve(lease.process, start_time=lease.process.start_time - 1)
-        attrs.evolve(lease, process=dead).write(plan.directory.lease)
-        claim = plan.directory.attempts / f"{number}.json"
-        claim.write_bytes(orjson.dumps({**orjson.loads(claim.read_bytes()), "process": attrs.asdict(dead)}))
-
-    def checkpoint(self, step: int, content: str = "{}") -> None:
-        def fill(folder: Path) -> None:
-            (folder / "host.json").write_text(content)
-            (folder / "trainer").mkdir()
-            (folder / "trainer" / "weights 1.bin").write_bytes(bytes([step % 256]) * 1000)
-
-        commit(self.directory.checkpoints, step=step, epoch=0, final=False, attempt=1, fill=fill)
-
-    def end(self, status: str = "preempted", attempt: int = 1) -> None:
-        RunResult(
-            run_id="a",
-            status=status,
-            exit_code=EXIT_CODES[status],
-            attempt=attempt,
-            step=10,
-            epoch=0,
-            started_ms=now_ms(),
-            ended_ms=now_ms(),
-        ).write(self.directory.result)
-        self.directory.lease.unlink(missing_ok=True)
+    @property
+    def past(self) -> Past:
+        """What the attempts of that machine leave."""
+        return Past(self.plan())
 
     @property
     def directory(self) -> Any:
@@ -85,13 +52,7 @@ class Store:
         self.directory.events.write_text('{"seq":1}\n')
         for path in own.rglob("*"):
             relative = path.relative_to(own).as_posix()
-            if path.is_file() and relative.split("/")[0] in (
-                "config",
-                "attempts",
-                "logs",
-                "checkpoints",
-                "result.json",
-            ):
+            if path.is_file() and relative.split("/")[0] in MIRRORED:
                 self.filesystem.pipe(f"{PREFIX}/{relative}", path.read_bytes())
         if remove:
             shutil.rmtree(own)
@@ -139,8 +100,3 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     monkeypatch.setenv("HOSTCORE_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr("hostcore_builtin_plugins.stores.get.PAUSE_SECONDS", 0.01)
     return Machine(DeafPlan(tmp_path / "here"))
-
-
-@pytest.fixture
-def me() -> ProcessIdentity:
-    return ProcessIdentity.current()

@@ -15,7 +15,7 @@ from hostcore.runs.attempts import newest_attempt
 from hostcore.runs.documents import CorruptDocument
 from hostcore.runs.summary import list_runs
 from hostcore.supervisor.opening import RunConflict
-from hostcore.supervisor.remote.adopting import adopt_from_mirror, find_in_mirror
+from hostcore.supervisor.remote.adopting import adopt_from_mirror
 from hostcore_builtin_plugins.processes import place_name
 from hostcore_builtin_plugins.stores.errors import StoreError
 
@@ -23,76 +23,53 @@ from hostcore_builtin_plugins.stores.errors import StoreError
 @pytest.fixture
 def mirrored(store: Any) -> Any:
     """A run of two attempts with three checkpoints, in the mirror."""
-    store.attempt(1)
+    store.past.attempt(1)
     for step in (2, 4, 6):
-        store.checkpoint(step)
-    store.attempt(2)
-    store.end(attempt=2)
+        store.past.checkpoint(step)
+    store.past.attempt(2)
+    store.past.result("preempted", attempt=2)
     store.mirror()
     return store
 
 
-def test_only_the_newest_checkpoint_is_fetched_and_nothing_else_is_left(mirrored: Any, machine: Any) -> None:
-    directory = machine.adopt()
+@pytest.mark.parametrize("base", ["memory://mirror of ü", "memory://mirror of ü/", "memory:///mirror of ü"])
+def test_only_the_newest_checkpoint_is_fetched_and_nothing_else_is_left(mirrored: Any, machine: Any, base: str) -> None:
+    directory = machine.adopt(checkpoint_base_uri=base)
     assert {path.name for path in directory.checkpoints.iterdir()} == {"step-000006", "step-000006.json"}
     assert {path.name for path in machine.plan.runs.iterdir()} == {"a"}
 
 
-def test_without_a_run_in_the_mirror_nothing_happens(store: Any, machine: Any) -> None:
+def test_a_run_that_is_nowhere_is_a_conflict_if_it_must_be_resumed(store: Any, machine: Any) -> None:
     assert not machine.adopt().path.exists()
-    assert not machine.plan.runs.exists()
-
-
-@pytest.mark.parametrize("base", ["memory://mirror of ü/", "memory:///mirror of ü"])
-def test_slashes_around_the_base_do_not_matter(mirrored: Any, machine: Any, base: str) -> None:
-    assert machine.adopt(checkpoint_base_uri=base).record.exists()
-
-
-def test_a_run_that_must_be_resumed_and_is_nowhere_is_a_conflict(store: Any, machine: Any) -> None:
     with pytest.raises(RunConflict, match="neither here nor in its mirror") as caught:
         machine.adopt(resume_from_checkpoint=True)
     assert caught.value.pointer == "/resume_from_checkpoint"
-
-
-def damage_content(store: Any) -> None:
-    store.change("checkpoints/step-000006/host.json", b"[]")
-
-
-def damage_size(store: Any) -> None:
-    store.change("checkpoints/step-000006/trainer/weights 1.bin", b"short")
-
-
-def remove_file(store: Any) -> None:
-    store.change("checkpoints/step-000006/trainer/weights 1.bin", None)
-
-
-def remove_record(store: Any) -> None:
-    store.change("checkpoints/step-000006.json", None)
-
-
-def remove_folder(store: Any) -> None:
-    store.change("checkpoints/step-000006", None)
-
-
-def damage_record(store: Any) -> None:
-    store.change("checkpoints/step-000006.json", b"{}")
-
-
-def misname_record(store: Any) -> None:
-    store.change("checkpoints/step-000006.json", store.filesystem.cat_file(f"{PREFIX}/checkpoints/step-000004.json"))
+    assert not machine.plan.runs.exists()
 
 
 PREFIX = "/mirror of ü/a/framework=somewhere-Trainer"
 BASE = "memory://mirror of ü"
+NEWEST = "checkpoints/step-000006"
 
 
 @pytest.mark.parametrize(
-    "damage", [damage_content, damage_size, remove_file, remove_record, remove_folder, damage_record, misname_record]
+    ("name", "content"),
+    [
+        (f"{NEWEST}/host.json", b"[]"),
+        (f"{NEWEST}/trainer/weights 1.bin", b"short"),
+        (f"{NEWEST}/trainer/weights 1.bin", None),
+        (NEWEST, None),
+        (f"{NEWEST}.json", None),
+        (f"{NEWEST}.json", b"{}"),
+        (f"{NEWEST}.json", "that of step 4"),
+    ],
 )
 def test_a_damaged_or_partial_checkpoint_is_passed_over_with_a_warning(
-    mirrored: Any, machine: Any, damage: Any
+    mirrored: Any, machine: Any, name: str, content: Any
 ) -> None:
-    damage(mirrored)
+    if isinstance(content, str):
+        content = mirrored.filesystem.cat_file(f"{PREFIX}/checkpoints/step-000004.json")
+    mirrored.change(name, content)
     directory = machine.adopt()
     assert newest(directory.checkpoints).found.record.step == 4
     assert not (directory.checkpoints / "step-000006").exists()
@@ -112,7 +89,7 @@ def test_a_run_of_which_no_checkpoint_verifies_is_adopted_all_the_same_and_says_
 def test_a_run_without_log_result_and_checkpoints_is_adopted_as_one_whose_end_nobody_knows(
     store: Any, machine: Any
 ) -> None:
-    store.attempt(1)
+    store.past.attempt(1)
     store.mirror()
     store.change("logs/events.jsonl", None)
     directory = machine.adopt()
@@ -129,39 +106,39 @@ def test_a_damaged_record_is_an_error_and_not_a_new_run(mirrored: Any, machine: 
     assert not machine.plan.runs.exists()
 
 
-def test_a_run_of_another_job_is_refused_before_anything_is_fetched(mirrored: Any, machine: Any) -> None:
-    with pytest.raises(RunConflict, match="/seed: 0 -> 7"):
-        machine.adopt(seed=7)
-    assert not machine.plan.runs.exists()
-
-
-@pytest.mark.parametrize("resume", [False, "/somewhere/step-000002.json"])
-def test_a_run_that_should_be_new_and_is_in_the_mirror_is_a_conflict(
-    mirrored: Any, machine: Any, resume: object
+@pytest.mark.parametrize(
+    ("keys", "says"),
+    [
+        ({"seed": 7}, "/seed: 0 -> 7"),
+        ({"resume_from_checkpoint": False}, "exists already, in its mirror"),
+        ({"resume_from_checkpoint": "/somewhere/step-000002.json"}, "exists already, in its mirror"),
+    ],
+)
+def test_a_run_of_another_job_or_that_should_be_new_is_refused_before_anything_is_fetched(
+    mirrored: Any, machine: Any, keys: dict[str, Any], says: str
 ) -> None:
-    with pytest.raises(RunConflict, match="exists already, in its mirror"):
-        machine.adopt(resume_from_checkpoint=resume)
+    with pytest.raises(RunConflict, match=says):
+        machine.adopt(**keys)
+    assert not machine.plan.runs.exists()
 
 
 class TestWithACopyHere:
     @pytest.fixture
     def both(self, store: Any, machine: Any) -> Any:
         """Attempt 1 is here and in the mirror."""
-        store.attempt(1)
-        store.checkpoint(2)
+        store.past.attempt(1)
+        store.past.checkpoint(2)
         store.mirror(remove=False)
         machine.plan.runs.mkdir()
         shutil.copytree(store.directory.path, machine.plan.runs / "a")
         return store
 
-    def test_what_is_here_is_left_as_it_is(self, both: Any, machine: Any) -> None:
+    def test_what_is_here_is_left_as_it_is_unless_the_mirror_is_ahead(self, both: Any, machine: Any) -> None:
         before = dict(machine.tree)
         machine.adopt()
         assert machine.tree == before
         assert machine.told == []
-
-    def test_a_higher_attempt_in_the_mirror_is_a_conflict(self, both: Any, machine: Any) -> None:
-        both.attempt(2)
+        both.past.attempt(2)
         both.mirror()
         with pytest.raises(RunConflict, match="mirror is at attempt 2, and what is here ends with attempt 1") as caught:
             machine.adopt()
@@ -194,7 +171,7 @@ def break_store(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(type(store.filesystem), "cat_file", fail)
 
 
-def test_without_the_store_a_run_that_may_be_there_is_not_begun_anew(
+def test_without_the_store_a_run_that_may_be_there_is_begun_only_if_it_is_to_be_new(
     mirrored: Any, machine: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     break_store(mirrored, monkeypatch)
@@ -203,22 +180,10 @@ def test_without_the_store_a_run_that_may_be_there_is_not_begun_anew(
     assert caught.value.pointer == "/checkpoint_base_uri"
     assert '"resume_from_checkpoint": false' in caught.value.hint
     assert not machine.plan.runs.exists()
-
-
-def test_without_the_store_a_run_that_is_to_be_new_begins_with_a_warning(
-    mirrored: Any, machine: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    break_store(mirrored, monkeypatch)
+    machine.adopt(run_id=None)
+    assert machine.told == [], "its id was made just now"
     machine.adopt(resume_from_checkpoint=False)
     assert "begins anew" in machine.told[-1]
-
-
-def test_without_the_store_a_run_whose_id_was_made_just_now_begins(
-    mirrored: Any, machine: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    break_store(mirrored, monkeypatch)
-    machine.adopt(run_id=None)
-    assert machine.told == []
 
 
 @pytest.mark.parametrize("error", [ConnectionError("reset"), OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))])
@@ -238,13 +203,14 @@ def test_a_transfer_that_fails_leaves_no_run(
 def test_what_a_killed_adoption_has_left_is_no_run_and_is_removed_by_the_next(mirrored: Any, machine: Any) -> None:
     machine.adopt()
     runs = machine.plan.runs
-
+    other = runs / f".adopting-a-{place_name()}-1-999999999"  # of a machine whose name begins like ours
     left = runs / f".adopting-a-{place_name()}-4194305"
-    left.mkdir()
+    for folder in (other, left):
+        folder.mkdir()
     shutil.move(runs / "a", left / "a")
     assert list_runs(runs) == ([], [])
     machine.adopt()
-    assert {path.name for path in runs.iterdir()} == {"a"}
+    assert {path.name for path in runs.iterdir()} == {"a", other.name}
 
 
 def test_of_two_that_adopt_at_once_both_have_the_run(mirrored: Any, machine: Any, monkeypatch: Any) -> None:
@@ -263,36 +229,17 @@ def test_of_two_that_adopt_at_once_both_have_the_run(mirrored: Any, machine: Any
     assert {path.name for path in machine.plan.runs.iterdir()} == {"a"}
 
 
-def test_a_folder_of_checkpoints_elsewhere_gets_the_checkpoint(mirrored: Any, machine: Any, tmp_path: Path) -> None:
-    plan = attrs.evolve(machine.plan(), checkpoints_dir=tmp_path / "elsewhere")
-    adopt_from_mirror(plan, machine.told.append)
-    assert newest(tmp_path / "elsewhere").found.record.step == 6
-    assert {path.name for path in (tmp_path / "elsewhere").iterdir()} == {"step-000006", "step-000006.json"}
-    assert list(plan.directory.checkpoints.iterdir()) == []
-
-
-def test_a_checkpoint_whose_record_was_not_moved_by_a_killed_process_is_moved_again(
-    mirrored: Any, machine: Any, tmp_path: Path
+@pytest.mark.parametrize("left", [False, True])
+def test_a_folder_of_checkpoints_elsewhere_gets_the_checkpoint(
+    mirrored: Any, machine: Any, tmp_path: Path, left: bool
 ) -> None:
-    plan = attrs.evolve(machine.plan(), checkpoints_dir=tmp_path / "elsewhere")
-    (tmp_path / "elsewhere/step-000006").mkdir(parents=True)
-    (tmp_path / "elsewhere/step-000006/host.json").write_text("{}")
+    """Also where a process was killed before it had moved the record."""
+    elsewhere = tmp_path / "elsewhere"
+    if left:
+        (elsewhere / "step-000006").mkdir(parents=True)
+        (elsewhere / "step-000006/host.json").write_text("{}")
+    plan = attrs.evolve(machine.plan(), checkpoints_dir=elsewhere)
     adopt_from_mirror(plan, machine.told.append)
-    assert newest(tmp_path / "elsewhere").found.record.step == 6
-
-
-def test_what_a_machine_fetches_whose_name_begins_like_ours_stays(mirrored: Any, machine: Any) -> None:
-    other = machine.plan.runs / f".adopting-a-{place_name()}-1-999999999"
-    other.mkdir(parents=True)
-    machine.adopt()
-    assert other.is_dir()
-
-
-def test_a_run_in_the_mirror_alone_is_found_without_fetching_anything(mirrored: Any, machine: Any) -> None:
-    assert find_in_mirror(machine.plan()) == f"{BASE}/a/framework=somewhere-Trainer"
-    assert not machine.plan.runs.exists()
-    assert find_in_mirror(machine.plan(run_id="b")) == ""
-    (machine.plan.runs / "a/attempts").mkdir(parents=True)  # all that a process has made that was killed at once
-    assert find_in_mirror(machine.plan()) == f"{BASE}/a/framework=somewhere-Trainer"
-    machine.adopt()
-    assert find_in_mirror(machine.plan()) == ""
+    assert newest(elsewhere).found.record.step == 6
+    assert {path.name for path in elsewhere.iterdir()} == {"step-000006", "step-000006.json"}
+    assert list(plan.directory.checkpoints.iterdir()) == []

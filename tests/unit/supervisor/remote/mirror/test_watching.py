@@ -203,32 +203,18 @@ class TestRefresh:
         assert directory.events.exists()
         assert directory.result.exists()
 
-    def test_copies_what_is_behind_a_line_that_is_longer_than_a_piece(
-        self, mirror: Mirror, directory: RunDirectory, limit: Callable[..., None]
-    ) -> None:
-        limit(_PIECE=64)
-        content = _line(1) + _line(2, "x" * 1000) + _line(3)
-        mirror.put("logs/events.jsonl", content)
-        refresh(load_job(JOB), directory, at_once=True)
-        assert directory.events.read_bytes() == content
-
-    def test_takes_no_document_of_any_size(
+    def test_takes_no_document_of_any_size_and_no_log_that_fills_the_disk(
         self, mirror: Mirror, directory: RunDirectory, caplog: pytest.LogCaptureFixture, limit: Callable[..., None]
     ) -> None:
-        limit(_MOST_BYTES=100)
-        mirror.put("result.json", _result(1) + b" " * 100)
+        limit(_MOST_BYTES=400, _LARGEST=100)
+        directory.events.write_bytes(_line(1) + _line(2, "x" * 60))
+        before = directory.events.read_bytes()
+        mirror.put("logs/events.jsonl", before + _line(3))
+        mirror.put("result.json", _result(1) + b" " * 400)
         assert not refresh(load_job(JOB), directory, at_once=True)
         assert not directory.result.exists()
-        assert "longer than 100 bytes" in caplog.text
-
-    def test_copies_no_log_that_fills_the_disk(
-        self, mirror: Mirror, directory: RunDirectory, limit: Callable[..., None]
-    ) -> None:
-        limit(_LARGEST=100)
-        directory.events.write_bytes(_line(1) + _line(2, "x" * 60))
-        mirror.put("logs/events.jsonl", directory.events.read_bytes() + _line(3))
+        assert "longer than 400 bytes" in caplog.text
         mirror.put("result.json", _result(1))
-        before = directory.events.read_bytes()
         assert not refresh(load_job(JOB), directory, at_once=True)
         assert directory.events.read_bytes() == before
         assert directory.result.exists(), "how it ended is another file"
@@ -243,7 +229,7 @@ class TestTheCopyOfALog:
         copy, content, read = tmp_path / "logs" / "events.jsonl", b"", b""
         reader = GrowingLog(copy)
         for seq in range(1, 200):
-            content += _line(seq, "z" * chance.randrange(150))
+            content += _line(seq, "z" * (1000 if seq == 100 else chance.randrange(150)))  # longer than a piece
             if chance.random() < 0.3:
                 shown = content[: chance.randrange(len(content) + 1)]  # an older version, and a torn one
                 mirror.put("log", shown)
@@ -271,10 +257,4 @@ class TestTheCopyOfALog:
 def test_a_run_without_a_mirror_is_left_alone(directory: RunDirectory, reads: list[str]) -> None:
     refresh(load_job({key: value for key, value in JOB.items() if key != "checkpoint_base_uri"}), directory)
     assert reads == []
-    assert sorted(path.name for path in directory.path.iterdir()) == [
-        "attempts",
-        "checkpoints",
-        "config",
-        "logs",
-        "samples",
-    ]
+    assert {path.name for path in directory.path.iterdir()} == {"attempts", "checkpoints", "config", "logs", "samples"}
