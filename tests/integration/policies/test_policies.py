@@ -114,22 +114,23 @@ def test_a_run_from_python_is_asked_about_as_well(hostcore: Run, site: Any, tmp_
 
 
 @pytest.mark.parametrize(
-    ("policy", "code", "words"),
+    ("policy", "words"),
     [
-        ("strict", "policy.denied", "nothing runs on Sundays"),
-        ("failing", "policy.denied", "RuntimeError: the directory does not answer"),
-        ("quitting", "policy.denied", "SystemExit: 0"),
-        ("interrupting", "policy.denied", "KeyboardInterrupt"),
+        ("strict", "nothing runs on Sundays"),
+        ("failing", "RuntimeError: the directory does not answer"),
+        ("quitting", "SystemExit: 0"),
+        ("interrupting", "KeyboardInterrupt"),
     ],
 )
 def test_a_denial_and_whatever_a_policy_raises_is_an_error_among_json(
-    hostcore: Run, policy: str, code: str, words: str
+    hostcore: Run, tmp_path: Path, policy: str, words: str
 ) -> None:
-    done = hostcore("validate", "--json", operator=f'[[policies]]\nuse = "{policy}"\n')
+    done = hostcore("run", "--json", operator=f'[[policies]]\nuse = "{policy}"\n')
     assert done.returncode == REFUSED
     (error,) = json.loads(done.stdout)["errors"]
-    assert error["code"] == code
+    assert error["code"] == "policy.denied"
     assert words in error["message"]
+    assert not (tmp_path / "runs" / "r").exists()
 
 
 def test_a_job_can_add_policies_and_take_none_away(hostcore: Run) -> None:

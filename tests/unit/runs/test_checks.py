@@ -60,14 +60,6 @@ def test_a_lost_attempt_needs_no_end(run) -> None:
     assert checks["log.ends"].message == "attempt 1 was lost with its supervisor, attempt 2 succeeded"
 
 
-def test_an_attempt_that_has_not_told_of_its_start_yet_is_starting(run) -> None:
-    tell(run.directory, 1, (None, SUBMITTED), (0, STARTED), (10, MEASURED), (20, RunSucceeded()))
-    run.attempt(2)
-    assert found(run.directory, running=True)["log.ends"].message == "attempt 1 succeeded, attempt 2 is starting"
-    tell(run.directory, 2, (None, SUBMITTED), (20, STARTED))
-    assert found(run.directory, running=True)["log.ends"].message == "attempt 1 succeeded, attempt 2 runs"
-
-
 ENDED = [(None, SUBMITTED), (5, RunSucceeded())]
 
 

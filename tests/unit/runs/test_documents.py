@@ -1,6 +1,7 @@
 """Documents, attempts, records and results: there whole, or not at all."""
 
 import os
+import resource
 import subprocess
 import sys
 import textwrap
@@ -32,6 +33,18 @@ class TestADocument:
         with pytest.raises(TypeError):
             write_document(path, {"version": object()})
         assert read_document(path) == {"b": [1, None, "ü"]}
+        assert list(tmp_path.iterdir()) == [path]
+
+    def test_that_does_not_fit_on_the_disk_leaves_the_old_one_alone(self, tmp_path: Path) -> None:
+        path, limits = tmp_path / "a.json", resource.getrlimit(resource.RLIMIT_FSIZE)
+        write_document(path, {"version": 1})
+        resource.setrlimit(resource.RLIMIT_FSIZE, (20, limits[1]))
+        try:
+            with pytest.raises(OSError, match="File too large"):
+                write_document(path, {"version": 2, "much": "x" * 1000})
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        assert read_document(path) == {"version": 1}
         assert list(tmp_path.iterdir()) == [path]
 
     @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b'"text"', b"\xff"])

@@ -48,18 +48,6 @@ def warned(step: int, code: str) -> tuple[int, Payload]:
 BEFORE = (0, loss(1, 0.1), saved(1), loss(2, 0.2), loss(3, 0.3))
 
 
-def test_the_first_difference_is_named_with_both_values_and_all_are_counted() -> None:
-    found = compared(*BEFORE, 1, loss(2, 0.2), loss(3, 0.30000000000000004))
-    (one,) = found.unreported
-    assert (one.count, one.differing) == (2, 1)
-    assert str(one) == "train/loss of step 3 is 0.30000000000000004 in attempt 2 and was 0.3 in attempt 1"
-
-
-@pytest.mark.parametrize("code", [DIFFERS, EXPECTED])
-def test_a_difference_is_reported_by_its_event(code: str) -> None:
-    assert not compared(*BEFORE, 1, loss(2, 0.9), warned(2, code), loss(3, 0.9)).unreported
-
-
 @pytest.mark.parametrize(
     ("before", "now", "differs"),
     [(None, None, False), (None, 0.1, True), (0.1, None, True), (0.0, -0.0, True), (0.1, 0.1, False)],

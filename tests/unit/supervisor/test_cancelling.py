@@ -55,9 +55,14 @@ class TestALostRun:
             log.write(events.RunPreempted(reason="the supervisor is gone"), step=9, epoch=0)
             log.close()
 
-        result = cancel(lost.plan.directory, sleep=orphan).result
+        done = cancel(lost.plan.directory, reason="not needed", sleep=orphan)
+        assert (done.status, done.attempt, done.requested) == ("cancelled", 2, True)
+        result = done.result
         assert (result.status, result.step, result.final_checkpoint) == ("cancelled", 9, "checkpoints/step-000009")
+        assert (result.exit_code, result.requested_by) == (130, "user")
+        assert result.reason == "not needed; its supervisor was gone"
         assert _events(lost) == ["run_preempted", "run_cancelled"]
+        assert not lost.plan.directory.lease.exists()
 
     def test_is_not_waited_for_by_force(self, lost: object) -> None:
         lost.lease(renewed_ms=now_ms())

@@ -64,10 +64,15 @@ def test_the_disk_must_take_one_more_checkpoint(plan: Callable, past: Callable, 
     run.attempt()
     run.checkpoint(5)
     machine.free_bytes = 1
-    assert told(plan())["disk.space"].startswith("the next checkpoint needs about 0.002 kB, and 0.001 kB are free")
+    assert told(plan())["disk.space"].startswith("the next checkpoint needs about 1 kB, and 0.001 kB are free")
     with pytest.raises(NoSpace) as caught:
         told(plan(require_checkpoints=True))
     assert caught.value.pointer == "/require_checkpoints"
+    before = run.tree()
+    with staged(plan(require_checkpoints=True)) as stage, pytest.raises(NoSpace):
+        stage.result()
+    assert stage.actors == []
+    assert {name for name in run.tree() if "attempt" in name} == {name for name in before if "attempt" in name}
     child = plan(run_id="b", resume_from_checkpoint=str(run.plan.checkpoints_dir / "step-000005.json"))
     assert "the next checkpoint needs" in told(child)["disk.space"]
 

@@ -86,11 +86,11 @@ class TestANewRun:
         with pytest.raises(TransientError):
             _submit(plan(), launch_id="a.1")
         launcher = given()
-        launched = _submit(plan(), launch_id="a.1")
-        attrs.evolve(launched, handle=None).write(plan().directory.launch)  # as if killed before the answer
-        again = _submit(plan(), launch_id="a.1")
+        assert _submit(plan(), launch_id="a.1").attempt == 1
+        launch = plan().directory.launch
+        attrs.evolve(Launch.read(launch), handle=None).write(launch)  # as if killed before the answer
+        assert _submit(plan(), launch_id="a.1").attempt == 1
         assert [context.launch_id for context in launcher.contexts] == ["a.1", "a.1"]
-        assert again.attempt == launched.attempt == 1
         with pytest.raises(RunConflict, match="is submitted"):
             _submit(plan(), launch_id="a.2")
 

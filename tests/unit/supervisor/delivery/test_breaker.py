@@ -81,6 +81,8 @@ def test_the_other_side_is_left_alone_for_as_long_as_it_asks_if_that_is_a_time(
 ) -> None:
     breaker.failed(TransientError("busy", retry_after_seconds=asked))  # type: ignore[arg-type]
     assert breaker.admit() == waits
+    breaker.hurry()
+    assert breaker.admit() == (waits if waits == asked else 0), "in a hurry as well"
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ import pytest
 from desk import IMPATIENT, Clock, Desk, Ear, events_of
 from uploading import until
 
-from hostcore.runs.result import Left
 from hostcore.supervisor.delivery.calls import Intervals, QuickRetries
 from hostcore_hookspecs.errors import FatalError, TransientError
 from hostcore_hookspecs.events import ReporterFailed, Warning
@@ -173,23 +172,6 @@ class TestAFailure:
         desk.write(count=6)
         desk.finish(deliveries)
         assert (ear.heard, desk.news) == ([1, 2, 3, 4, 5, 6], [])
-
-    def test_for_good_delays_nobody_else_and_is_told_once(self, desk: Desk) -> None:
-        broken, ear = Ear("broken", do=raising(then=ConnectionError("down"))), Ear()
-        deliveries = desk.deliver(broken, ear)
-        desk.write(count=100)
-        until(lambda: ear.heard == list(range(1, 101)))
-        until(lambda: desk.hear(deliveries))
-        deliveries.finish()
-        until(lambda: ear.calls[-1] == ("close", 0))
-        assert not deliveries.is_finished()
-        deliveries.abandon()
-        assert [one.message for one in desk.hear(deliveries)] == ["ConnectionError: down"]
-        (broken_one, _) = deliveries.subscribers
-        assert broken_one.source.left == Left(
-            message="the reporter broken (dist 1.0) has not taken 100 events: ConnectionError: down",
-            command=["hostcore", "replay", "--reporter", "broken", "--pending"],
-        )
 
     def test_in_open_is_tried_again_before_anything_is_told(self, desk: Desk) -> None:
         ear = Ear(do=raising(*[OSError("no route")] * 3, method="open"))

@@ -15,7 +15,7 @@ from hostcore.runs.attempts import newest_attempt
 from hostcore.runs.documents import CorruptDocument
 from hostcore.runs.summary import list_runs
 from hostcore.supervisor.opening import RunConflict
-from hostcore.supervisor.remote.adopting import adopt_from_mirror
+from hostcore.supervisor.remote.adopting import adopt_from_mirror, find_in_mirror
 from hostcore_builtin_plugins.processes import place_name
 from hostcore_builtin_plugins.stores.errors import StoreError
 
@@ -34,7 +34,12 @@ def mirrored(store: Any) -> Any:
 
 @pytest.mark.parametrize("base", ["memory://mirror of ü", "memory://mirror of ü/", "memory:///mirror of ü"])
 def test_only_the_newest_checkpoint_is_fetched_and_nothing_else_is_left(mirrored: Any, machine: Any, base: str) -> None:
+    plan = machine.plan(checkpoint_base_uri=base)
+    assert find_in_mirror(plan).endswith("/a/framework=somewhere-Trainer")
+    assert find_in_mirror(machine.plan(run_id="b")) == ""
+    assert not machine.plan.runs.exists(), "looking fetches nothing"
     directory = machine.adopt(checkpoint_base_uri=base)
+    assert find_in_mirror(plan) == ""
     assert {path.name for path in directory.checkpoints.iterdir()} == {"step-000006", "step-000006.json"}
     assert {path.name for path in machine.plan.runs.iterdir()} == {"a"}
 
