@@ -20,7 +20,7 @@ from hostcore_sweeps.records import (
     TrialStarted,
     TrialState,
 )
-from hostcore_sweeps.spec import load_sweep
+from hostcore_sweeps.spec import Sweep, load_sweep
 
 BEGUN_MS = 1_795_250_000_000
 JOB = {"trainer": "quadratic:Trainer", "mock_batches": [1], "max_steps": 40, "device": "cpu"}
@@ -36,6 +36,14 @@ SWEEP: dict[str, Any] = {
     "objective": {"metric": "val/loss", "mode": "min"},
     "limits": {"trials": 24, "parallel": 2},
 }
+
+
+def walk(**keys: Any) -> Sweep:
+    """A small sweep of which nothing is recorded."""
+    job = {"trainer": "tiny", "max_steps": 3}
+    space, objective = {"/hyperparams/lr": {"uniform": [0, 1]}}, {"metric": "loss", "mode": "min"}
+    whole = {"sweep_id": "walk", "job": job, "space": space, "objective": objective, "limits": {"trials": 3}}
+    return load_sweep({**whole, **keys})
 
 
 @attrs.frozen(kw_only=True)

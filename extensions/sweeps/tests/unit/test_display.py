@@ -9,35 +9,21 @@ from typing import Any
 
 import attrs
 import pytest
+import recorded_sweep
 from rich.console import Console
 
 from hostcore.runs.lease import ProcessIdentity
-from hostcore_sweeps.display import (
-    LineScreen,
-    LiveTable,
-    Screen,
-    failures,
-    screen_on,
-    short_names,
-)
+from hostcore_sweeps.display import LineScreen, LiveTable, Screen, failures, screen_on, short_names
 from hostcore_sweeps.folder import SweepFolder, TrialPlace
 from hostcore_sweeps.records import SessionStarted, TrialEnded, TrialReported, TrialSampled, TrialStarted
-from hostcore_sweeps.spec import load_sweep
 from hostcore_sweeps.status import SweepTable
 
 
 @pytest.fixture
 def table(tmp_path: Path) -> SweepTable:
     """A sweep of two trials, the first of which has ended."""
-    sweep = load_sweep(
-        {
-            "sweep_id": "walk",
-            "job": {"trainer": "tiny", "max_steps": 3},
-            "space": {"/hyperparams/lr": {"uniform": [0, 1]}, "/hyperparams/name": {"choice": ["a\x1b[2J", "b"]}},
-            "objective": {"metric": "loss", "mode": "min"},
-            "limits": {"trials": 3},
-        }
-    )
+    space = {"/hyperparams/lr": {"uniform": [0, 1]}, "/hyperparams/name": {"choice": ["a\x1b[2J", "b"]}}
+    sweep = recorded_sweep.walk(space=space)
     folder = SweepFolder(tmp_path / "walk")
     folder.make(sweep, TrialPlace(runs=tmp_path / "runs"))
     made = SweepTable(folder)

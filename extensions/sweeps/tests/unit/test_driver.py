@@ -12,6 +12,7 @@ from typing import Any
 
 import attrs
 import pytest
+import recorded_sweep
 
 from hostcore.events.writer import now_ms
 from hostcore.runs.lease import ProcessIdentity
@@ -20,7 +21,6 @@ from hostcore_hookspecs.errors import HostcoreError
 from hostcore_sweeps.driver import DriveEnd, Driver, _trial
 from hostcore_sweeps.folder import SweepFolder, SweepUnwritable, TrialPlace
 from hostcore_sweeps.records import Record, RecordLog, SessionEnded, SessionGoesOn, SessionStarted, read_records
-from hostcore_sweeps.spec import load_sweep
 from hostcore_sweeps.status import SweepStatus, read_status
 from hostcore_sweeps.trial_runs import Refusal, Reported, RunEnd, RunState
 
@@ -100,16 +100,7 @@ def driven(
     **limits: Any,
 ) -> DriveEnd:
     """Drive a sweep, and stop it after some ticks."""
-    sweep = load_sweep(
-        {
-            "sweep_id": "walk",
-            "job": {"trainer": "tiny", "max_steps": 3},
-            "space": {"/hyperparams/lr": {"uniform": [0, 1]}},
-            "objective": {"metric": "loss", "mode": "min"},
-            "sampler": "random",
-            "limits": {"trials": 3, **limits},
-        }
-    )
+    sweep = recorded_sweep.walk(sampler="random", limits={"trials": 3, **limits})
     folder = SweepFolder(path / "walk")
     folder.make(sweep, TrialPlace(runs=path / "runs"))
     interrupts = Interrupts()
@@ -128,29 +119,29 @@ def driven(
     return end
 
 
-def test_a_trial_whose_process_died_before_there_was_a_run_is_started_again(tmp_path: Path) -> None:
-    runs = SimulatedRuns(stillborn=2)
-    assert driven(tmp_path, runs).status == "finished"
-    assert runs.starts == [0, 0, 0, 1, 2]
+def trials_of(folder: Path) -> list[Any]:
+    return read_status(SweepFolder(folder / "walk")).trials
 
 
-def test_a_trial_whose_process_always_dies_before_there_is_a_run_fails(tmp_path: Path) -> None:
-    runs = SimulatedRuns(stillborn=3)
+@pytest.mark.parametrize(
+    ("trouble", "state", "reason"),
+    [
+        ({"stillborn": 2}, "complete", ""),
+        ({"stillborn": 3}, "failed", "3 times in a row: its process has ended before there was a run; see "),
+        ({"killed": 2}, "complete", ""),
+        ({"killed": 3}, "failed", "3 times in a row: the worker was killed"),
+        ({"outage": range(1, 4)}, "failed", "Ray does not answer"),
+    ],
+    ids=str,
+)
+def test_a_trial_that_does_not_become_a_run_is_started_again_and_fails_after_its_last_resume(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trouble: dict[str, Any], state: str, reason: str
+) -> None:
+    monkeypatch.setattr("hostcore_sweeps.driver._BUSY_SECONDS", 0.0)
+    runs = SimulatedRuns(**trouble)
     assert driven(tmp_path, runs, resumes=2).status == "finished"
-    first, *_ = read_status(SweepFolder(tmp_path / "walk")).trials
-    assert first.state == "failed"
-    assert first.reason is not None
-    assert first.reason.startswith("3 times in a row: its process has ended before there was a run; see ")
-    assert runs.starts == [0, 0, 0, 1, 2]
-
-
-@pytest.mark.parametrize(("killed", "state"), [(2, "complete"), (3, "failed")])
-def test_a_trial_whose_check_is_killed_is_started_again(tmp_path: Path, killed: int, state: str) -> None:
-    runs = SimulatedRuns(killed=killed)
-    assert driven(tmp_path, runs, resumes=2).status == "finished"
-    first, *_ = read_status(SweepFolder(tmp_path / "walk")).trials
-    assert first.state == state
-    assert (first.reason or "").startswith("3 times in a row: the worker was killed") == (state == "failed")
+    first, *_ = trials_of(tmp_path)
+    assert (first.state, (first.reason or "").startswith(reason)) == (state, True)
     assert runs.starts == [0, 0, 0, 1, 2]
 
 
@@ -173,14 +164,14 @@ class LivingRuns(SimulatedRuns):
 def test_a_trial_whose_run_lives_after_all_is_looked_at_again_and_its_last_reports_count(tmp_path: Path) -> None:
     runs = LivingRuns()
     assert driven(tmp_path, runs).status == "finished"
-    assert {row.state for row in read_status(SweepFolder(tmp_path / "walk")).trials} == {"complete"}
+    assert {row.state for row in trials_of(tmp_path)} == {"complete"}
     assert runs.starts == [0, 1, 2]
 
 
 def test_no_trial_is_sampled_while_others_wait_for_a_device(tmp_path: Path) -> None:
     runs = SimulatedRuns(busy=frozenset({0}))
     assert driven(tmp_path, runs).reason == "too many ticks"
-    assert len(read_status(SweepFolder(tmp_path / "walk")).trials) == 1
+    assert len(trials_of(tmp_path)) == 1
 
 
 def test_an_engine_that_was_there_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,26 +179,13 @@ def test_an_engine_that_was_there_is_waited_for(tmp_path: Path, monkeypatch: pyt
     runs = SimulatedRuns(outage=range(2, 40))
     assert driven(tmp_path, runs, resumes=2).status == "finished"
     assert runs.starts == [0, *39 * [1], 2]
-    assert {row.state for row in read_status(SweepFolder(tmp_path / "walk")).trials} == {"complete"}
+    assert {row.state for row in trials_of(tmp_path)} == {"complete"}
 
 
-def test_an_engine_that_was_never_there_fails_a_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hostcore_sweeps.driver._BUSY_SECONDS", 0.0)
-    runs = SimulatedRuns(outage=range(1, 4))
-    assert driven(tmp_path, runs, resumes=2).status == "finished"
-    first, *_ = read_status(SweepFolder(tmp_path / "walk")).trials
-    assert (first.state, first.reason) == ("failed", "Ray does not answer")
-    assert runs.starts == [0, 0, 0, 1, 2]
-
-
-def test_a_service_that_is_away_is_waited_for(tmp_path: Path) -> None:
-    assert driven(tmp_path, SimulatedRuns(away=frozenset(range(3, 9)))).status == "finished"
-
-
-@pytest.mark.parametrize("look", range(3, 12))
-def test_a_service_that_is_away_for_an_instant_fails_no_trial(tmp_path: Path, look: int) -> None:
-    assert driven(tmp_path, SimulatedRuns(away=frozenset({look}))).status == "finished"
-    assert [row.state for row in read_status(SweepFolder(tmp_path / "walk")).trials] == ["complete"] * 3
+@pytest.mark.parametrize("away", [*({look} for look in range(3, 12)), {*range(3, 9)}], ids=str)
+def test_a_service_that_is_away_is_waited_for_and_fails_no_trial(tmp_path: Path, away: set[int]) -> None:
+    assert driven(tmp_path, SimulatedRuns(away=frozenset(away))).status == "finished"
+    assert [row.state for row in trials_of(tmp_path)] == ["complete"] * 3
 
 
 def test_a_service_that_was_never_there_is_told(tmp_path: Path) -> None:
@@ -258,7 +236,7 @@ def no_file_longer_than(size: int) -> Iterator[None]:
 
 def test_a_sweep_whose_disk_is_full_at_any_instant_says_so_and_goes_on(tmp_path: Path) -> None:
     def trials(path: Path) -> list[Any]:
-        return [(row.number, row.values, row.state) for row in read_status(SweepFolder(path / "walk")).trials]
+        return [(row.number, row.values, row.state) for row in trials_of(path)]
 
     runs = SimulatedRuns()
     assert driven(tmp_path / "peace", runs).status == "finished"
@@ -281,5 +259,5 @@ def test_a_sweep_whose_disk_is_full_at_any_instant_says_so_and_goes_on(tmp_path:
 
 def test_a_trial_without_a_finite_value_has_failed_for_this_driver_as_for_the_next(tmp_path: Path) -> None:
     assert driven(tmp_path, SimulatedRuns(loss=None)).exit_code == 1
-    first, *_ = read_status(SweepFolder(tmp_path / "walk")).trials
+    first, *_ = trials_of(tmp_path)
     assert (first.state, first.reason) == ("failed", "loss is not finite")

@@ -8,6 +8,7 @@ from typing import Any
 
 import attrs
 import pytest
+import recorded_sweep
 
 from hostcore.events.times import moment
 from hostcore.events.writer import now_ms
@@ -27,23 +28,14 @@ from hostcore_sweeps.records import (
     TrialStarted,
     read_records,
 )
-from hostcore_sweeps.spec import Sweep, load_sweep
+from hostcore_sweeps.spec import Sweep
 from hostcore_sweeps.status import best_of, job_of_trial, read_status
 
 LR = "/hyperparams/lr"
 
 
 def sweep_of(**keys: Any) -> Sweep:
-    return load_sweep(
-        {
-            "sweep_id": "walk",
-            "job": {"trainer": "tiny", "max_steps": 3, "weights": "w.bin"},
-            "space": {LR: {"uniform": [0, 1]}},
-            "objective": {"metric": "loss", "mode": "min"},
-            "limits": {"trials": 3},
-            **keys,
-        }
-    )
+    return recorded_sweep.walk(job={"trainer": "tiny", "max_steps": 3, "weights": "w.bin"}, **keys)
 
 
 @pytest.fixture

@@ -6,26 +6,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import recorded_sweep
 
 from hostcore.cli.folder_client import FolderClient
 from hostcore.runs.summary import UnknownRun
 from hostcore.supervisor.writable import RunUnwritable
 from hostcore_sweeps.folder import SweepFolder, TrialPlace
-from hostcore_sweeps.spec import Sweep, load_sweep
+from hostcore_sweeps.spec import Sweep
 from hostcore_sweeps.trial_runs import LocalStarts, TrialRuns
 
 
 @pytest.fixture
 def sweep() -> Sweep:
-    return load_sweep(
-        {
-            "sweep_id": "walk",
-            "job": {"trainer": "tiny", "max_steps": 3},
-            "space": {"/hyperparams/lr": {"uniform": [0, 1]}},
-            "objective": {"metric": "loss", "mode": "min"},
-            "limits": {"trials": 3},
-        }
-    )
+    return recorded_sweep.walk()
 
 
 @pytest.fixture
@@ -61,8 +54,7 @@ def test_why_a_run_was_not_started_says_whether_the_trial_is_to_blame(
     answer(starts, *codes)
     refusal = starts.refusal(0)
     assert refusal is not None
-    assert refusal.cause == cause
-    assert refusal.message == "; ".join(f"of {code}" for code in codes)
+    assert (refusal.cause, refusal.message) == (cause, "; ".join(f"of {code}" for code in codes))
 
 
 def test_run_directories_that_cannot_be_written_are_no_fault_of_a_trial(starts: LocalStarts) -> None:
