@@ -12,6 +12,7 @@ from pathlib import Path
 
 import attrs
 import pytest
+from http_serving import serving
 from package_index import Index
 from waiting import wait_until
 
@@ -83,12 +84,10 @@ class SilentIndex(BaseHTTPRequestHandler):
 @pytest.fixture
 def silent_index(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     SilentIndex.answering.clear()
-    with ThreadingHTTPServer(("127.0.0.1", 0), SilentIndex) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        monkeypatch.setenv("UV_DEFAULT_INDEX", f"http://127.0.0.1:{server.server_port}/simple")
+    with serving(ThreadingHTTPServer(("127.0.0.1", 0), SilentIndex)) as address:
+        monkeypatch.setenv("UV_DEFAULT_INDEX", f"{address}/simple")
         yield SilentIndex.answering
         SilentIndex.answering.set()
-        server.shutdown()
 
 
 def test_while_it_is_silent_it_is_told_what_it_does(

@@ -9,6 +9,7 @@ from typing import Any
 import attrs
 import orjson
 import pytest
+from http_serving import serving
 
 
 @attrs.frozen
@@ -79,17 +80,11 @@ def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
         def log_message(self, *args: object) -> None:
             """Quiet."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    state.server = server
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    state.url = f"http://127.0.0.1:{server.server_port}/hook"
-    yield state
-    state.may_answer.set()
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    state.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    with serving(state.server) as address:
+        state.url = f"{address}/hook"
+        yield state
+        state.may_answer.set()
 
 
 @pytest.fixture
