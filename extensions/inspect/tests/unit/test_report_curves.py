@@ -1,7 +1,6 @@
 """Curves of any length in bounded memory, and the axes they are drawn on."""
 
 import itertools
-import math
 import random
 from collections.abc import Iterable
 
@@ -43,20 +42,6 @@ class TestACurve:
         assert len(curve.means) <= MOST_POINTS / 2
         assert {mean for _, mean in curve.means} == {0.5}
 
-    def test_can_be_thinned_further_and_keeps_its_extremes(self) -> None:
-        curve = curve_of((step, 5.0 if step == 777 else math.sin(step)) for step in range(5000))
-        curve.thin(60)
-        assert len(curve.points) <= 60
-        assert (777, 5.0) in curve.points
-
-    def test_counts_what_a_later_attempt_has_trained_again_once(self) -> None:
-        curve = Curve()
-        for step in (10, 20, 30, 40):
-            curve.add(step, 1.0, attempt=1)
-        for step in (30, 60):
-            curve.add(step, 2.0, attempt=2, begun_at=20)
-        assert curve.points == [(10, 1.0), (20, 1.0), (30, 2.0), (60, 2.0)]
-
     def test_forgets_an_undone_spike_when_it_is_long_too(self) -> None:
         curve = Curve(most_points=20)
         for step in range(1, 1001):
@@ -65,19 +50,6 @@ class TestACurve:
             curve.add(step, 2.0, attempt=2, begun_at=850)
         assert curve.highest is not None and curve.highest[1] == 2.0
         assert {value for step, value in curve.points if step <= 850} == {1.0}
-
-    def test_is_interrupted_where_values_are_not_finite(self) -> None:
-        curve = curve_of([(1, 1.0), (2, None), (3, None), (4, 2.0)])
-        assert curve.points == [(1, 1.0), (2, None), (3, None), (4, 2.0)]
-        assert (curve.nonfinite, curve.nonfinite_steps, curve.lowest) == (2, [2, 3], (1, 1.0))
-
-    def test_that_is_long_still_says_where_values_were_not_finite(self) -> None:
-        curve = curve_of((step, None if step == 5_003 else 1.0) for step in range(10_000))
-        assert (curve.nonfinite, curve.nonfinite_steps, curve.count) == (1, [5_003], 10_000)
-
-    def test_without_any_finite_value_has_no_extremes(self) -> None:
-        curve = curve_of([(1, None), (2, None)])
-        assert (curve.lowest, curve.highest, curve.last) == (None, None, (2, None))
 
 
 class TestAnAxis:

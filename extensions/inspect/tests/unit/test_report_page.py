@@ -209,8 +209,13 @@ class TestCurves:
 
     def test_of_a_long_run_show_every_spike_in_a_small_page(self, run: Callable) -> None:
         directory = run("a")
-        write_metrics(directory, 20_000, lambda step: {"train/loss": 50.0 if step == 7_777 else 1 / step, "x": 0.5})
+        spike, gap = {7_777: 50.0}, {5_003: None}
+        write_metrics(
+            directory, 20_000, lambda step: {"train/loss": spike.get(step, 1 / step), "x": gap.get(step, 0.5)}
+        )
         page = page_of(directory)
+        assert page.row("x")[-1] == "1"
+        assert [one["nonfinite"] for plot in page.data["plots"] for one in plot["curves"]] == [[], [5_003]]
         curve = page.curve("train/loss")
         assert (curve[7_777], len(curve) <= 2000) == (50.0, True)
         assert page.row("train/loss")[5:8] == ["50", "7,777", "19,999"]
@@ -218,23 +223,24 @@ class TestCurves:
 
     def test_of_500_metrics_are_all_drawn_in_a_page_below_3_megabytes(self, run: Callable) -> None:
         directory = run("a")
-        write_metrics(directory, 600, lambda step: {f"m{each}": step * 1.2345 + each for each in range(500)})
+        spike = {333: 1e6}
+        write_metrics(directory, 600, lambda step: {f"m{each}": spike.get(step, step * 1.2) for each in range(500)})
         page = page_of(directory)
+        assert page.curve("m0")[333] == 1e6
         assert len(page.data["plots"]) == len(page.all("svg")) == 500
         assert len(page.source) < 3_000_000
         assert len(page.row("m499")) == 9
 
     def test_mark_what_is_not_finite(self, run: Callable, tell: Callable) -> None:
         directory = run("a")
-        values = [(step, None if step == 20 else 1.0) for step in (10, 20, 30)]
-        tell(
-            directory, (0, STARTED), *((s, Metrics(metrics={"g": v}, nonfinite=["g"] * (v is None))) for s, v in values)
-        )
+        for step in (10, 20, 30):
+            values = {"g": None if step == 20 else 1.0, "never": None}
+            tell(directory, (step, Metrics(metrics=values, nonfinite=[name for name in values if not values[name]])))
         page = page_of(directory)
         assert page.curve("g") == {10: 1.0, 20: None, 30: 1.0}
         assert page.data["plots"][0]["curves"][0]["nonfinite"] == [20]
-        assert page.row("g")[-1] == "1"
-        assert [one["class"] for one in page.all("path")].count("nonfinite") == 1
+        assert (page.row("g")[-1], page.row("never")[1:3], page.row("never")[-1]) == ("1", ["not finite", "30"], "3")
+        assert [one["class"] for one in page.all("path")].count("nonfinite") == 2
 
     def test_show_where_a_later_attempt_began_and_what_it_trained_again(self, run: Callable, tell: Callable) -> None:
         directory = run("a")
@@ -412,7 +418,7 @@ class TestSamples:
         assert len(page.source) < 3_000_000
 
 
-def write_metrics(directory: RunDirectory, steps: int, metrics: Callable[[int], dict[str, float]]) -> None:
+def write_metrics(directory: RunDirectory, steps: int, metrics: Callable[[int], dict[str, float | None]]) -> None:
     """A log of metrics at every step; by hand, because it is long."""
     envelope = {"schema": "hostcore.event/1", "run_id": directory.run_id, "attempt": 1, "src": None, "epoch": 0}
     with directory.events.open("wb") as log:
