@@ -7,14 +7,14 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path, PurePosixPath
-from types import ModuleType
 from typing import Any
 
 import pytest
 import yaml
 from checkout import ROOT
+from engine_runs import launch_context
+from kubernetes_emulator import Fault
 
 from hostcore.job.forms import structure
 from hostcore.supervisor.operator_file import read_operator_file
@@ -22,7 +22,6 @@ from hostcore_builtin_plugins.policies.allow_list import AllowList
 from hostcore_engines.kubernetes.pytorchjob import PytorchJobLauncher
 from hostcore_engines.kubernetes.trainjob import TrainJobLauncher
 from hostcore_hookspecs import FatalError, LaunchContext, TransientError
-from hostcore_hookspecs.job import Job
 from hostcore_service.guard.hosts import METADATA
 from hostcore_service.settings import Settings
 
@@ -184,14 +183,11 @@ def test_pods_reach_everything_but_what_jobs_may_not_name() -> None:
     assert {one["port"] for one in cache["ports"]} == {53}
 
 
-def test_the_role_allows_what_the_launchers_ask_for_and_nothing_else(
-    kubernetes: Any, emulator: ModuleType, tmp_path: Path
-) -> None:
+def test_the_role_allows_what_the_launchers_ask_for_and_nothing_else(kubernetes: Any, tmp_path: Path) -> None:
     for number, cls in enumerate((PytorchJobLauncher, TrainJobLauncher)):
-        launcher = cls(
-            cls.Settings(kubeconfig=kubernetes.kubeconfig, image="registry.example/trainer:1", python=sys.executable)
-        )
-        asked = _whole_life(kubernetes, emulator, launcher, f"demo-{number}")
+        settings = {"image": "registry.example/trainer:1", "python": sys.executable, "timeout_seconds": 300.0}
+        launcher = cls(cls.Settings(kubeconfig=kubernetes.kubeconfig, **settings))
+        asked = _whole_life(kubernetes, launcher, f"demo-{number}")
     assert asked
     allowed = {
         (group, resource, verb)
@@ -203,44 +199,31 @@ def test_the_role_allows_what_the_launchers_ask_for_and_nothing_else(
     assert asked == allowed
 
 
-def _whole_life(kubernetes: Any, emulator: ModuleType, launcher: Any, name: str) -> set[tuple[str, str, str]]:
+def _whole_life(kubernetes: Any, launcher: Any, name: str) -> set[tuple[str, str, str]]:
     """All that may happen to a launch; what the API server was asked until now."""
-    make = _context(name)
-    kubernetes.fail(emulator.Fault(path="/configmaps", method="POST", status=503, after=True))
+    kubernetes.fail(Fault(path="/configmaps", method="POST", status=503, after=True))
     with pytest.raises(TransientError):
-        launcher.launch(make())
+        launcher.launch(_context(name))
     kubernetes.heal()
-    launcher.launch(make())
-    handle = launcher.launch(make())
+    launcher.launch(_context(name))
+    handle = launcher.launch(_context(name))
     kubernetes.wait(lambda: launcher.read_logs(handle, "").text)
     launcher.poll(handle)
     launcher.cancel(handle, 0.5)
     kubernetes.forbid_pods("exceeded quota")
-    other = launcher.launch(_context(f"{name}-other")())
+    other = launcher.launch(_context(f"{name}-other"))
     kubernetes.wait(lambda: "exceeded quota" in launcher.poll(other).message)
     kubernetes.forbid_pods("")
-    kubernetes.fail(emulator.Fault(path=f"/{launcher.kind.plural}", method="POST"))
+    kubernetes.fail(Fault(path=f"/{launcher.kind.plural}", method="POST"))
     with pytest.raises(FatalError):  # the ConfigMap is removed again
-        launcher.launch(_context(f"{name}-failed")())
+        launcher.launch(_context(f"{name}-failed"))
     kubernetes.heal()
     return {_asked(one) for one in kubernetes.requests()}
 
 
-def _context(name: str) -> Callable[[], LaunchContext]:
-    def make() -> LaunchContext:
-        return LaunchContext(
-            job=Job(run_id=name, trainer="meta"),
-            job_path=f"/runs/{name}/config/run.json",
-            document={"trainer": "meta"},
-            launch_id=f"{name}.1",
-            name=name,
-            run_dir=f"/runs/{name}",
-            command=[sys.executable, "-c", DEAF],
-            env={},
-            log=lambda line: None,
-        )
-
-    return make
+def _context(name: str) -> LaunchContext:
+    document = {"trainer": "meta"}
+    return launch_context(f"/runs/{name}", [sys.executable, "-c", DEAF], run_id=name, document=document)
 
 
 def _asked(request: Any) -> tuple[str, str, str]:

@@ -5,58 +5,37 @@ from __future__ import annotations
 import socket
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import attrs
 import pytest
+from engine_runs import launch_context
+from kubernetes_emulator import Fault
 
 from hostcore_engines.kubernetes.launching import KubernetesLauncher
 from hostcore_engines.kubernetes.pytorchjob import PytorchJobLauncher
 from hostcore_hookspecs import FatalError, HostcoreError, LaunchContext, TransientError
-from hostcore_hookspecs.job import Job, Resources
 
 JOBS = "/pytorchjobs"
 
 
 @pytest.fixture
 def launcher(kubernetes: Any) -> PytorchJobLauncher:
-    settings = PytorchJobLauncher.Settings(
-        kubeconfig=kubernetes.kubeconfig, image="registry.example/trainer:1", python=sys.executable
-    )
-    return PytorchJobLauncher(settings)
+    return PytorchJobLauncher(settings_for(kubernetes))
 
 
-@pytest.fixture
-def context() -> Callable[..., LaunchContext]:
-    def make(code: str = "print('hello')", **how: Any) -> LaunchContext:
-        resources = how.pop("resources", Resources())
-        return LaunchContext(
-            **{
-                "job": Job(run_id="demo_1", trainer="meta", resources=resources),
-                "job_path": "/runs/demo_1/config/run.json",
-                "document": {"trainer": "meta"},
-                "launch_id": "demo_1.1",
-                "name": "demo-1",
-                "run_dir": "/runs/demo_1",
-                "command": [sys.executable, "-c", code],
-                "env": {},
-                "log": lambda line: None,
-                **how,
-            }
-        )
-
-    return make
+def settings_for(kubernetes: Any, **more: Any) -> Any:
+    whole = {"image": "registry.example/trainer:1", "python": sys.executable, "timeout_seconds": 300.0, **more}
+    return PytorchJobLauncher.Settings(kubeconfig=kubernetes.kubeconfig, **whole)
 
 
-Context = Callable[..., LaunchContext]
+def context(code: str = "print('hello')", **changes: Any) -> LaunchContext:
+    whole = {"run_id": "demo_1", "name": "demo-1", "document": {"trainer": "meta"}}
+    return launch_context("/runs/demo_1", [sys.executable, "-c", code], **{**whole, **changes})
 
 
-def test_one_launch_makes_one_object_however_often_it_is_tried(
-    kubernetes: Any, launcher: KubernetesLauncher, context: Context
-) -> None:
+def test_one_launch_makes_one_object_however_often_it_is_tried(kubernetes: Any, launcher: KubernetesLauncher) -> None:
     handles = [launcher.launch(context()) for _ in range(3)]
     assert handles[0] == handles[1] == handles[2]
     assert len(kubernetes.objects("pytorchjobs")) == 1
@@ -65,9 +44,9 @@ def test_one_launch_makes_one_object_however_often_it_is_tried(
 
 @pytest.mark.parametrize("path", [JOBS, "/configmaps"])
 def test_a_launch_whose_answer_was_lost_is_found_by_the_next_try(
-    kubernetes: Any, emulator: ModuleType, launcher: KubernetesLauncher, context: Context, path: str
+    kubernetes: Any, launcher: KubernetesLauncher, path: str
 ) -> None:
-    kubernetes.fail(emulator.Fault(path=path, method="POST", status=503, after=True))
+    kubernetes.fail(Fault(path=path, method="POST", status=503, after=True))
     with pytest.raises(TransientError):
         launcher.launch(context())
     kubernetes.heal()
@@ -78,9 +57,7 @@ def test_a_launch_whose_answer_was_lost_is_found_by_the_next_try(
     assert document["metadata"]["ownerReferences"][0]["uid"] == job["metadata"]["uid"]
 
 
-def test_another_launch_of_the_same_name_is_refused(
-    kubernetes: Any, launcher: KubernetesLauncher, context: Context
-) -> None:
+def test_another_launch_of_the_same_name_is_refused(kubernetes: Any, launcher: KubernetesLauncher) -> None:
     launcher.launch(context())
     for launch_id in ("demo_1.2", ""):
         with pytest.raises(FatalError, match=r"^PyTorchJob demo-1 already exists$"):
@@ -88,14 +65,12 @@ def test_another_launch_of_the_same_name_is_refused(
     assert len(kubernetes.objects("configmaps")) == 1
 
 
-def test_launches_that_nobody_named_get_names_of_their_own(launcher: KubernetesLauncher, context: Context) -> None:
+def test_launches_that_nobody_named_get_names_of_their_own(launcher: KubernetesLauncher) -> None:
     names = {launcher.launch(context(name="", launch_id="")).id for _ in range(3)}
     assert len(names) == 3
 
 
-def test_an_object_is_checked_before_anything_is_made(
-    kubernetes: Any, launcher: KubernetesLauncher, context: Context
-) -> None:
+def test_an_object_is_checked_before_anything_is_made(kubernetes: Any, launcher: KubernetesLauncher) -> None:
     launcher.launch(context())
     posts = kubernetes.requests("POST")
     assert [(one.url.path.rpartition("/")[2], one.params.get("dryRun")) for one in posts] == [
@@ -109,7 +84,6 @@ def test_an_object_is_checked_before_anything_is_made(
 def test_a_field_that_the_server_does_not_know_is_refused(
     kubernetes: Any,
     launcher: KubernetesLauncher,
-    context: Context,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if kubernetes.api.crds is None:
@@ -140,14 +114,12 @@ def test_a_field_that_the_server_does_not_know_is_refused(
 )
 def test_what_the_server_says_is_told(
     kubernetes: Any,
-    emulator: ModuleType,
     launcher: KubernetesLauncher,
-    context: Context,
     fault: dict[str, Any],
     error: type[HostcoreError],
     told: str,
 ) -> None:
-    kubernetes.fail(emulator.Fault(path=JOBS, dry_runs=True, headers={"Retry-After": "7"}, **fault))
+    kubernetes.fail(Fault(path=JOBS, dry_runs=True, headers={"Retry-After": "7"}, **fault))
     with pytest.raises(error, match=told) as raised:
         launcher.launch(context())
     if isinstance(raised.value, TransientError):
@@ -157,10 +129,8 @@ def test_what_the_server_says_is_told(
 
 
 @pytest.mark.parametrize("after", [False, True])
-def test_a_server_that_fails_once_makes_one_object(
-    kubernetes: Any, emulator: ModuleType, launcher: KubernetesLauncher, context: Context, after: bool
-) -> None:
-    kubernetes.fail(emulator.Fault(path=JOBS, method="POST", after=after))
+def test_a_server_that_fails_once_makes_one_object(kubernetes: Any, launcher: KubernetesLauncher, after: bool) -> None:
+    kubernetes.fail(Fault(path=JOBS, method="POST", after=after))
     healing = threading.Thread(
         target=lambda: (kubernetes.wait(lambda: kubernetes.requests("GET", JOBS)), kubernetes.heal())
     )
@@ -173,9 +143,9 @@ def test_a_server_that_fails_once_makes_one_object(
 
 
 def test_a_server_that_always_fails_starts_nothing_and_that_is_certain(
-    kubernetes: Any, emulator: ModuleType, launcher: KubernetesLauncher, context: Context
+    kubernetes: Any, launcher: KubernetesLauncher
 ) -> None:
-    kubernetes.fail(emulator.Fault(path=JOBS, method="POST", message="the webhook is down"))
+    kubernetes.fail(Fault(path=JOBS, method="POST", message="the webhook is down"))
     with pytest.raises(FatalError, match="the webhook is down") as failed:
         launcher.launch(context())
     assert failed.value.code == "launch.not_started"
@@ -185,11 +155,9 @@ def test_a_server_that_always_fails_starts_nothing_and_that_is_certain(
 
 
 def test_a_refusal_after_an_answer_was_lost_is_certain_only_if_nothing_was_made(
-    kubernetes: Any, emulator: ModuleType, launcher: KubernetesLauncher, context: Context
+    kubernetes: Any, launcher: KubernetesLauncher
 ) -> None:
-    forbidden = emulator.Fault(
-        path=JOBS, method="POST", status=403, reason="Forbidden", message="no more quota", dry_runs=True
-    )
+    forbidden = Fault(path=JOBS, method="POST", status=403, reason="Forbidden", message="no more quota", dry_runs=True)
     kubernetes.fail(forbidden)
     with pytest.raises(FatalError, match="no more quota") as refused:
         launcher.launch(context())
@@ -200,22 +168,20 @@ def test_a_refusal_after_an_answer_was_lost_is_certain_only_if_nothing_was_made(
     assert launcher.launch(context()) == made
 
 
-def test_a_cluster_without_the_operator_says_what_to_install(
-    kubernetes: Any, launcher: KubernetesLauncher, context: Context
-) -> None:
+def test_a_cluster_without_the_operator_says_what_to_install(kubernetes: Any, launcher: KubernetesLauncher) -> None:
     kubernetes.api.installed.discard("pytorchjobs")
     with pytest.raises(FatalError) as refused:
         launcher.launch(context())
     assert "install the Kubeflow training operator" in (refused.value.hint or "")
 
 
-def test_a_namespace_that_is_not_there_is_shown_in_the_job(launcher: KubernetesLauncher, context: Context) -> None:
+def test_a_namespace_that_is_not_there_is_shown_in_the_job(launcher: KubernetesLauncher) -> None:
     with pytest.raises(FatalError, match='namespaces "nowhere" not found') as refused:
-        launcher.launch(context(resources=Resources(namespace="nowhere")))
+        launcher.launch(context(resources={"namespace": "nowhere"}))
     assert refused.value.pointer == "/resources/namespace"
 
 
-def test_a_server_that_does_not_answer_may_answer_later(context: Context, tmp_path: Path) -> None:
+def test_a_server_that_does_not_answer_may_answer_later(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     kubeconfig = tmp_path / "kubeconfig"
@@ -228,22 +194,19 @@ def test_a_server_that_does_not_answer_may_answer_later(context: Context, tmp_pa
         PytorchJobLauncher(settings).launch(context())
 
 
-def test_without_a_way_to_a_cluster_it_says_what_to_set(context: Context, tmp_path: Path) -> None:
+def test_without_a_way_to_a_cluster_it_says_what_to_set(tmp_path: Path) -> None:
     settings = PytorchJobLauncher.Settings(kubeconfig=tmp_path / "none", image="a:1")
     with pytest.raises(FatalError) as refused:
         PytorchJobLauncher(settings).launch(context())
     assert "KUBECONFIG" in (refused.value.hint or "")
 
 
-def test_a_context_that_is_not_there_is_told(kubernetes: Any, context: Context) -> None:
-    settings = PytorchJobLauncher.Settings(kubeconfig=kubernetes.kubeconfig, context="prod", image="a:1")
+def test_a_context_that_is_not_there_is_told(kubernetes: Any) -> None:
     with pytest.raises(FatalError, match="prod"):
-        PytorchJobLauncher(settings).launch(context())
+        PytorchJobLauncher(settings_for(kubernetes, context="prod")).launch(context())
 
 
-def test_a_job_that_another_has_taken_the_name_of_is_lost(
-    kubernetes: Any, launcher: KubernetesLauncher, context: Context
-) -> None:
+def test_a_job_that_another_has_taken_the_name_of_is_lost(kubernetes: Any, launcher: KubernetesLauncher) -> None:
     handle = launcher.launch(context())
     kubernetes.forget("pytorchjobs", "demo-1")
     launcher.launch(context(launch_id="demo_1.2"))
@@ -253,9 +216,7 @@ def test_a_job_that_another_has_taken_the_name_of_is_lost(
     assert job["spec"]["runPolicy"]["suspend"] is False
 
 
-def test_a_job_that_an_administrator_suspended_is_not_cancelled(
-    kubernetes: Any, launcher: KubernetesLauncher, context: Context
-) -> None:
+def test_a_job_that_an_administrator_suspended_is_not_cancelled(kubernetes: Any, launcher: KubernetesLauncher) -> None:
     handle = launcher.launch(context("import time; time.sleep(3600)"))
     kubernetes.change("pytorchjobs", "demo-1", {"spec": {"runPolicy": {"suspend": True}}})
     kubernetes.wait(lambda: not kubernetes.objects("pods"))
@@ -263,7 +224,7 @@ def test_a_job_that_an_administrator_suspended_is_not_cancelled(
     assert "suspended" in launcher.poll(handle).message
 
 
-def test_why_no_pod_is_made_is_told(kubernetes: Any, launcher: KubernetesLauncher, context: Context) -> None:
+def test_why_no_pod_is_made_is_told(kubernetes: Any, launcher: KubernetesLauncher) -> None:
     kubernetes.forbid_pods('pods "demo-1-master-0" is forbidden: exceeded quota: gpus')
     handle = launcher.launch(context())
     kubernetes.wait(lambda: "exceeded quota" in launcher.poll(handle).message)
@@ -272,7 +233,7 @@ def test_why_no_pod_is_made_is_told(kubernetes: Any, launcher: KubernetesLaunche
 
 
 def test_less_grace_than_the_pods_have_by_themselves_is_asked_for(
-    kubernetes: Any, launcher: KubernetesLauncher, context: Context
+    kubernetes: Any, launcher: KubernetesLauncher
 ) -> None:
     deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True)"
     handle = launcher.launch(context(f"{deaf}; time.sleep(3600)"))
@@ -282,11 +243,8 @@ def test_less_grace_than_the_pods_have_by_themselves_is_asked_for(
     assert deletion.params.get("gracePeriodSeconds") == "13"
 
 
-def test_a_container_that_is_started_again_keeps_its_log_in_one_piece(kubernetes: Any, context: Context) -> None:
-    settings = PytorchJobLauncher.Settings(
-        kubeconfig=kubernetes.kubeconfig, image="a:1", python=sys.executable, restart_policy="OnFailure"
-    )
-    launcher = PytorchJobLauncher(settings)
+def test_a_container_that_is_started_again_keeps_its_log_in_one_piece(kubernetes: Any) -> None:
+    launcher = PytorchJobLauncher(settings_for(kubernetes, restart_policy="OnFailure"))
     handle = launcher.launch(context("print('run', flush=True); raise SystemExit(1)"))
     text, since = "", ""
 
@@ -301,7 +259,7 @@ def test_a_container_that_is_started_again_keeps_its_log_in_one_piece(kubernetes
     assert set(text.splitlines()) == {"run"}
 
 
-def test_a_plan_asks_the_cluster_nothing(kubernetes: Any, launcher: KubernetesLauncher, context: Context) -> None:
+def test_a_plan_asks_the_cluster_nothing(kubernetes: Any, launcher: KubernetesLauncher) -> None:
     before = len(kubernetes.requests())
     plan = launcher.plan(attrs.evolve(context(), name=""))
     assert plan.summary == "PyTorchJob run-demo-1 in namespace default, 1 node"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
+from kubernetes_emulator import Fault
 
 from hostcore.job.forms import structure
 from hostcore.plugins.describe import Description
@@ -56,9 +56,9 @@ def test_a_job_is_created_when_the_answer_says_so(client: TestClient, kubernetes
 
 
 def test_a_cluster_that_fails_to_create_a_job_is_a_500_and_the_run_id_is_free(
-    client: TestClient, kubernetes: Any, emulator: ModuleType
+    client: TestClient, kubernetes: Any
 ) -> None:
-    kubernetes.fail(emulator.Fault(path=JOBS, method="POST", message="the webhook is down"))
+    kubernetes.fail(Fault(path=JOBS, method="POST", message="the webhook is down"))
     answer = client.post("/train", json=REQUEST)
     assert (answer.status_code, answer.headers["content-type"]) == (500, "application/problem+json")
     assert "the webhook is down" in answer.json()["detail"]
@@ -67,10 +67,8 @@ def test_a_cluster_that_fails_to_create_a_job_is_a_500_and_the_run_id_is_free(
     assert client.post("/train", json=REQUEST).status_code == 201
 
 
-def test_a_job_of_the_other_route_ends_with_the_words_of_the_cluster(
-    client: TestClient, kubernetes: Any, emulator: ModuleType
-) -> None:
-    kubernetes.fail(emulator.Fault(path=JOBS, method="POST", message="the webhook is down"))
+def test_a_job_of_the_other_route_ends_with_the_words_of_the_cluster(client: TestClient, kubernetes: Any) -> None:
+    kubernetes.fail(Fault(path=JOBS, method="POST", message="the webhook is down"))
     body = {"trainer": "tiny", "run_id": "demo_1", "max_steps": 3, "checkpoint_base_uri": "s3://bucket/runs"}
     assert client.post("/v1/jobs", json=body).status_code == 201
     kubernetes.wait(lambda: client.get("/v1/jobs/demo_1").json()["status"] == "failed")

@@ -6,7 +6,6 @@ import json
 import shlex
 import socket
 import sys
-import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -14,6 +13,8 @@ from typing import Any
 
 import attrs
 import pytest
+from engine_runs import launch_context
+from http_serving import serving
 
 from hostcore_engines.keeper.folder import LaunchFolder
 from hostcore_engines.ray.launcher import RayLauncher, token_for
@@ -27,7 +28,6 @@ from hostcore_hookspecs import (
     Secret,
     TransientError,
 )
-from hostcore_hookspecs.job import Job
 
 TOKEN = "the-token-of-the-cluster"
 #: As Ray 2.60 answers.
@@ -120,129 +120,120 @@ def dashboard(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Dashb
     for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "RAY_API_SERVER_ADDRESS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    with Dashboard() as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
+    server = Dashboard()
+    with serving(server):
         yield server
-        server.shutdown()
-        thread.join()
+
+
+@attrs.frozen
+class Place:
+    """A dashboard, a launcher of the tests' token, and a launch."""
+
+    dashboard: Dashboard
+    launcher: RayLauncher
+    ctx: LaunchContext
+
+    def asking(self, **resources: Any) -> LaunchContext:
+        return attrs.evolve(self.ctx, job=attrs.evolve(self.ctx.job, resources=Resources(**resources)))
+
+    @property
+    def logs(self) -> Path:
+        return Path(self.ctx.run_dir, "logs")
+
+    def says(self, result: dict[str, Any]) -> None:
+        """What the run leaves as its result."""
+        Path(self.ctx.run_dir, "result.json").write_text(json.dumps(result))
+
+
+def folder_of(handle: LaunchHandle) -> LaunchFolder:
+    return LaunchFolder(Path(handle.details["folder"]))
 
 
 @pytest.fixture
-def launcher(dashboard: Dashboard) -> RayLauncher:
-    return RayLauncher(settings=RaySettings(address=f"{dashboard.address}/", token=Secret(TOKEN)))
-
-
-@pytest.fixture
-def ctx(tmp_path: Path) -> LaunchContext:
+def place(dashboard: Dashboard, tmp_path: Path) -> Place:
     run_dir = tmp_path / "it's $HOME" / "run"
     run_dir.mkdir(parents=True)
-    return LaunchContext(
-        job=Job(run_id="run"),
-        job_path=str(run_dir / "run.json"),
-        document={"max_restarts": 2, "grace_seconds": 60},
-        launch_id="run/1",
-        run_dir=str(run_dir),
-        command=[sys.executable, "-P", "-m", "hostcore", "resume", str(run_dir), "--launched"],
-        env={"API_KEY": "a secret; $(exit 3)"},
-        log=lambda _: None,
-    )
-
-
-def asking(ctx: LaunchContext, **resources: Any) -> LaunchContext:
-    return attrs.evolve(ctx, job=attrs.evolve(ctx.job, resources=Resources(**resources)))
+    command = [sys.executable, "-P", "-m", "hostcore", "resume", str(run_dir), "--launched"]
+    document = {"max_restarts": 2, "grace_seconds": 60}
+    env = {"API_KEY": "a secret; $(exit 3)"}
+    ctx = launch_context(run_dir, command, document=document, launch_id="run/1", env=env)
+    launcher = RayLauncher(settings=RaySettings(address=f"{dashboard.address}/", token=Secret(TOKEN)))
+    return Place(dashboard, launcher, ctx)
 
 
 class TestWhatIsSubmitted:
-    def test_is_one_line_that_a_shell_takes_apart_into_the_keeper(
-        self, dashboard: Dashboard, launcher: RayLauncher, ctx: LaunchContext
-    ) -> None:
-        handle = launcher.launch(asking(ctx, cpus_per_node=2, gpus_per_node=1, memory_per_node_gb=15 * 2**30 / 10**9))
-        (_, path, body) = dashboard.asked[-1]
+    def test_is_one_line_that_a_shell_takes_apart_into_the_keeper(self, place: Place) -> None:
+        handle = place.launcher.launch(
+            place.asking(cpus_per_node=2, gpus_per_node=1, memory_per_node_gb=15 * 2**30 / 10**9)
+        )
+        (_, path, body) = place.dashboard.asked[-1]
         assert (path, body["submission_id"]) == ("/api/jobs/", "hostcore-run-1")
         assert body["metadata"] == {"run_id": "run", "launch_id": "run/1"}
         asked = [body[f"entrypoint_{name}"] for name in ("num_cpus", "num_gpus", "memory")]
         assert asked == [2, 1, 15 * 2**30]
         word, python, *rest = shlex.split(body["entrypoint"])
         assert (word, python, rest[:3]) == ("exec", sys.executable, ["-P", "-m", _KEEPER])
-        assert rest[3:] == [handle.details["folder"], "0", "--tee", f"{ctx.run_dir}/logs/ray.0.log"]
-        launch_spec = LaunchFolder(Path(handle.details["folder"])).launch_spec()
-        assert (launch_spec.command, launch_spec.agent) == (list(ctx.command), None)
+        assert rest[3:] == [handle.details["folder"], "0", "--tee", f"{place.ctx.run_dir}/logs/ray.0.log"]
+        launch_spec = folder_of(handle).launch_spec()
+        assert (launch_spec.command, launch_spec.agent) == (list(place.ctx.command), None)
 
-    def test_shows_no_variable_of_the_job(
-        self, dashboard: Dashboard, launcher: RayLauncher, ctx: LaunchContext
-    ) -> None:
-        handle = launcher.launch(ctx)
-        assert "a secret" not in json.dumps(dashboard.asked) + launcher.plan(ctx).document
-        assert LaunchFolder(Path(handle.details["folder"])).launch_spec().env == dict(ctx.env)
+    def test_shows_no_variable_of_the_job(self, place: Place) -> None:
+        handle = place.launcher.launch(place.ctx)
+        assert "a secret" not in json.dumps(place.dashboard.asked) + place.launcher.plan(place.ctx).document
+        assert folder_of(handle).launch_spec().env == dict(place.ctx.env)
 
-    def test_has_torchrun_for_several_ranks(self, launcher: RayLauncher, ctx: LaunchContext) -> None:
-        handle = launcher.launch(asking(ctx, gpus_per_node=4))
-        agent = LaunchFolder(Path(handle.details["folder"])).launch_spec().agent
+    def test_has_torchrun_for_several_ranks(self, place: Place) -> None:
+        handle = place.launcher.launch(place.asking(gpus_per_node=4))
+        agent = folder_of(handle).launch_spec().agent
         assert agent is not None
         assert (agent.ranks_per_node, agent.nodes, agent.max_restarts) == (4, 1, 2)
         assert list(agent.torchrun) == [sys.executable, "-P", "-m", "torch.distributed.run"]
         assert handle.details["agents"]
 
-    def test_takes_nothing_itself_where_its_driver_places_several_nodes(
-        self, dashboard: Dashboard, launcher: RayLauncher, ctx: LaunchContext
-    ) -> None:
-        launcher.launch(asking(ctx, num_nodes=3, cpus_per_node=2, gpus_per_node=8))
-        body = dashboard.asked[-1][2]
+    def test_takes_nothing_itself_where_its_driver_places_several_nodes(self, place: Place) -> None:
+        place.launcher.launch(place.asking(num_nodes=3, cpus_per_node=2, gpus_per_node=8))
+        body = place.dashboard.asked[-1][2]
         assert not [key for key in body if key.startswith("entrypoint_")]
         words = shlex.split(body["entrypoint"])
         assert words[3:5] == ["-m", "hostcore_engines.ray.driver"]
         assert (words[6], json.loads(words[7])) == ("3", {"num_cpus": 2, "num_gpus": 8})
 
-    def test_has_the_interpreter_and_the_runtime_env_of_the_settings(
-        self, dashboard: Dashboard, ctx: LaunchContext
-    ) -> None:
+    def test_has_the_interpreter_and_the_runtime_env_of_the_settings(self, place: Place) -> None:
         settings = RaySettings(
-            address=dashboard.address, token=Secret(TOKEN), python="/opt/py", runtime_env={"image_uri": "trainer:1"}
+            address=place.dashboard.address,
+            token=Secret(TOKEN),
+            python="/opt/py",
+            runtime_env={"image_uri": "trainer:1"},
         )
-        handle = RayLauncher(settings=settings).launch(ctx)
-        body = dashboard.asked[-1][2]
+        handle = RayLauncher(settings=settings).launch(place.ctx)
+        body = place.dashboard.asked[-1][2]
         assert shlex.split(body["entrypoint"])[1] == "/opt/py"
         assert body["runtime_env"] == {"image_uri": "trainer:1"}
-        assert LaunchFolder(Path(handle.details["folder"])).launch_spec().command[0] == "/opt/py"
+        assert folder_of(handle).launch_spec().command[0] == "/opt/py"
 
-    def test_is_submitted_once_however_often_it_is_tried(
-        self, dashboard: Dashboard, launcher: RayLauncher, ctx: LaunchContext
-    ) -> None:
-        first = launcher.launch(ctx)
-        Path(ctx.run_dir, "result.json").write_text('{"status": "succeeded", "exit_code": 0}')
-        assert launcher.launch(ctx) == first, "with what was there before the first try"
-        assert [method for method, path, _ in dashboard.asked if path == "/api/jobs/"] == ["POST"]
+    def test_is_submitted_once_however_often_it_is_tried(self, place: Place) -> None:
+        first = place.launcher.launch(place.ctx)
+        place.says({"status": "succeeded", "exit_code": 0})
+        assert place.launcher.launch(place.ctx) == first, "with what was there before the first try"
+        assert [method for method, path, _ in place.dashboard.asked if path == "/api/jobs/"] == ["POST"]
 
-    def test_is_found_when_ray_took_it_just_now(self, dashboard: Dashboard, launcher: RayLauncher) -> None:
-        api = launcher._api(dashboard.address)
+    def test_is_found_when_ray_took_it_just_now(self, place: Place) -> None:
+        api = place.launcher._api(place.dashboard.address)
         assert [api.submit({"entrypoint": "true", "submission_id": "x"}) for _ in range(2)] == [True, False]
 
-    @pytest.mark.parametrize(
-        ("resources", "pointer"), [({"image": "a:1"}, "/resources/image"), ({"namespace": "b"}, "/resources/namespace")]
-    )
-    def test_is_nothing_where_the_job_asks_for_what_ray_does_not_know(
-        self, launcher: RayLauncher, ctx: LaunchContext, resources: dict[str, Any], pointer: str
-    ) -> None:
-        with pytest.raises(FatalError) as caught:
-            launcher.plan(asking(ctx, **resources))
-        assert caught.value.pointer == pointer
-
-    def test_is_said_before_and_nothing_is_asked_of_ray(
-        self, dashboard: Dashboard, launcher: RayLauncher, ctx: LaunchContext
-    ) -> None:
+    def test_is_said_before_and_nothing_is_asked_of_ray(self, place: Place) -> None:
         summaries = [
-            launcher.plan(asking(ctx, **resources)).summary
+            place.launcher.plan(place.asking(**resources)).summary
             for resources in ({}, {"gpus_per_node": 8}, {"num_nodes": 2}, {"num_nodes": 2, "gpus_per_node": 8})
         ]
-        cluster = f"a job of the Ray cluster at {dashboard.address}"
+        cluster = f"a job of the Ray cluster at {place.dashboard.address}"
         assert summaries == [
             f"{cluster}, one node with one rank",
             f"{cluster}, one node with 8 ranks",
             f"{cluster}, 2 nodes with one rank each",
             f"{cluster}, 2 nodes with 8 ranks each",
         ]
-        assert dashboard.asked == []
+        assert place.dashboard.asked == []
 
 
 _KEEPER = "hostcore_engines.keeper"
@@ -270,86 +261,73 @@ class TestWhatItSays:
     )
     def test_is_told_as_what_it_means(
         self,
-        dashboard: Dashboard,
-        launcher: RayLauncher,
-        ctx: LaunchContext,
+        place: Place,
         job: dict[str, Any] | None,
         result: dict[str, Any] | None,
         status: str,
         code: int | None,
     ) -> None:
-        handle = launcher.launch(ctx)
+        handle = place.launcher.launch(place.ctx)
         if result:
-            Path(ctx.run_dir, "result.json").write_text(json.dumps(result))
+            place.says(result)
         if job is None:
-            dashboard.jobs.clear()
+            place.dashboard.jobs.clear()
         else:
-            dashboard.jobs[handle.id].update(job)
-        told = launcher.poll(LaunchHandle(**json.loads(json.dumps(attrs.asdict(handle)))))
+            place.dashboard.jobs[handle.id].update(job)
+        told = place.launcher.poll(LaunchHandle(**json.loads(json.dumps(attrs.asdict(handle)))))
         assert (told.status, told.exit_code) == (status, code)
         assert result is not EXPLODED or told.message == "the loss has exploded"
 
-    def test_is_no_exit_code_of_the_run_where_torchrun_is_between(
-        self, dashboard: Dashboard, launcher: RayLauncher, ctx: LaunchContext
-    ) -> None:
-        handle = launcher.launch(asking(ctx, gpus_per_node=2))
-        dashboard.jobs[handle.id].update(status="FAILED", driver_exit_code=1, message="entrypoint failed")
-        told = launcher.poll(handle)
+    def test_is_no_exit_code_of_the_run_where_torchrun_is_between(self, place: Place) -> None:
+        handle = place.launcher.launch(place.asking(gpus_per_node=2))
+        place.dashboard.jobs[handle.id].update(status="FAILED", driver_exit_code=1, message="entrypoint failed")
+        told = place.launcher.poll(handle)
         assert (told.status, told.exit_code, told.message) == ("failed", None, "entrypoint failed")
 
-    def test_is_read_on_where_it_was_left_without_a_file(
-        self, dashboard: Dashboard, launcher: RayLauncher, ctx: LaunchContext
-    ) -> None:
-        handle = launcher.launch(ctx)
-        assert launcher.read_logs(handle, "").text == ""
-        dashboard.logs[handle.id] = "Running entrypoint\nüber"
-        first = launcher.read_logs(handle, "")
-        dashboard.logs[handle.id] += "größe\n"
-        Path(ctx.run_dir, "logs").mkdir()
-        Path(ctx.run_dir, "logs", "ray.0.log").write_text("übergröße\n")
-        second = launcher.read_logs(handle, first.next)
+    def test_is_read_on_where_it_was_left_without_a_file(self, place: Place) -> None:
+        handle = place.launcher.launch(place.ctx)
+        assert place.launcher.read_logs(handle, "").text == ""
+        place.dashboard.logs[handle.id] = "Running entrypoint\nüber"
+        first = place.launcher.read_logs(handle, "")
+        place.dashboard.logs[handle.id] += "größe\n"
+        place.logs.mkdir()
+        (place.logs / "ray.0.log").write_text("übergröße\n")
+        second = place.launcher.read_logs(handle, first.next)
         assert first.text + second.text == "Running entrypoint\nübergröße\n"
-        assert launcher.read_logs(handle, second.next) == attrs.evolve(second, text="")
-        assert launcher.read_logs(handle, "").text == "übergröße\n", "from the beginning, in the run directory"
+        assert place.launcher.read_logs(handle, second.next) == attrs.evolve(second, text="")
+        assert place.launcher.read_logs(handle, "").text == "übergröße\n", "from the beginning, in the run directory"
         with pytest.raises(FatalError, match="no place in the log"):
-            launcher.read_logs(handle, "ray:x")
+            place.launcher.read_logs(handle, "ray:x")
 
-    def test_of_several_nodes_is_that_of_all(
-        self, dashboard: Dashboard, launcher: RayLauncher, ctx: LaunchContext
-    ) -> None:
+    def test_of_several_nodes_is_that_of_all(self, place: Place) -> None:
         """Rank 0, which says what the run does, may be on any of them."""
-        handle = launcher.launch(asking(ctx, num_nodes=2))
-        logs = Path(ctx.run_dir, "logs")
-        logs.mkdir()
-        (logs / "ray.1.log").write_text("of rank 0\n")
-        first = launcher.read_logs(handle, "")
-        (logs / "ray.0.log").write_text("of rank 1\n")
+        handle = place.launcher.launch(place.asking(num_nodes=2))
+        place.logs.mkdir()
+        (place.logs / "ray.1.log").write_text("of rank 0\n")
+        first = place.launcher.read_logs(handle, "")
+        (place.logs / "ray.0.log").write_text("of rank 1\n")
         assert first.text == "of rank 0\n"
-        assert launcher.read_logs(handle, first.next).text == "of rank 1\n"
+        assert place.launcher.read_logs(handle, first.next).text == "of rank 1\n"
 
 
 class TestCancelling:
-    def test_stops_a_job_that_has_not_begun(
-        self, dashboard: Dashboard, launcher: RayLauncher, ctx: LaunchContext
-    ) -> None:
-        handle = launcher.launch(ctx)
-        launcher.cancel(handle, 0.1)
-        assert dashboard.asked[-2][1] == f"/api/jobs/{handle.id}/stop"
-        assert launcher.poll(handle).status == "cancelled"
-        assert LaunchFolder(Path(handle.details["folder"])).cancelled() is not None, "should it begin all the same"
+    def test_stops_a_job_that_has_not_begun(self, place: Place) -> None:
+        handle = place.launcher.launch(place.ctx)
+        place.launcher.cancel(handle, 0.1)
+        assert place.dashboard.asked[-2][1] == f"/api/jobs/{handle.id}/stop"
+        assert place.launcher.poll(handle).status == "cancelled"
+        assert folder_of(handle).cancelled() is not None, "should it begin all the same"
 
     @pytest.mark.parametrize("status", ["SUCCEEDED", "FAILED", "STOPPED", None])
-    def test_leaves_what_has_ended_as_it_is(
-        self, dashboard: Dashboard, launcher: RayLauncher, ctx: LaunchContext, status: str | None
-    ) -> None:
-        handle = launcher.launch(ctx)
+    def test_leaves_what_has_ended_as_it_is(self, place: Place, status: str | None) -> None:
+        handle = place.launcher.launch(place.ctx)
         if status:
-            dashboard.jobs[handle.id]["status"] = status
+            place.dashboard.jobs[handle.id]["status"] = status
         else:
-            dashboard.jobs.clear()
-        launcher.cancel(handle, 0.1)
-        assert not [path for _, path, _ in dashboard.asked if path.endswith("/stop")]
-        assert LaunchFolder(Path(handle.details["folder"])).cancelled() is None
+            place.dashboard.jobs.clear()
+        place.launcher.cancel(handle, 0.1)
+        assert not [path for _, path, _ in place.dashboard.asked if path.endswith("/stop")]
+        assert folder_of(handle).cancelled() is None
 
 
 class TestADashboard:
@@ -368,25 +346,23 @@ class TestADashboard:
     )
     def test_that_does_not_take_it_is_told_of_with_what_to_do(
         self,
-        dashboard: Dashboard,
-        launcher: RayLauncher,
-        ctx: LaunchContext,
+        place: Place,
         answer: tuple[int, str],
         kind: type[HostcoreError],
         pointer: str | None,
         says: str,
     ) -> None:
-        dashboard.always = answer
+        place.dashboard.always = answer
         with pytest.raises(kind, match=says) as caught:
-            launcher.launch(ctx)
+            place.launcher.launch(place.ctx)
         assert caught.value.pointer == pointer
 
-    def test_that_does_not_answer_may_later(self, ctx: LaunchContext) -> None:
+    def test_that_does_not_answer_may_later(self, place: Place) -> None:
         with socket.socket() as bound:  # nobody else gets its port, and it does not listen
             bound.bind(("127.0.0.1", 0))
             address = f"http://127.0.0.1:{bound.getsockname()[1]}"
             with pytest.raises(TransientError, match="does not answer") as caught:
-                RayLauncher(settings=RaySettings(address=address, token=Secret("x"))).launch(ctx)
+                RayLauncher(settings=RaySettings(address=address, token=Secret("x"))).launch(place.ctx)
         assert caught.value.pointer == "/launcher/address"
 
 
@@ -423,16 +399,3 @@ class TestTheSettings:
         monkeypatch.setenv("RAY_API_SERVER_ADDRESS", "https://ray.example/")
         assert address_of(RaySettings()) == "https://ray.example"
         assert address_of(RaySettings(address="http://head:1")) == "http://head:1"
-
-    @pytest.mark.parametrize(
-        ("settings", "pointer"),
-        [
-            ({"address": "ray://head:10001"}, "/address"),
-            ({"address": "http://me:secret@head"}, "/address"),
-            ({"runtime_env": {"working_dir": "."}}, "/runtime_env/working_dir"),
-        ],
-    )
-    def test_that_make_no_sense_are_refused(self, settings: dict[str, Any], pointer: str) -> None:
-        with pytest.raises(HostcoreError) as caught:
-            RayLauncher(settings=RaySettings(**settings))
-        assert caught.value.pointer == pointer

@@ -17,7 +17,7 @@ from hostcore_engines.slurm import commands
 from hostcore_engines.slurm.launcher import SlurmLauncher
 from hostcore_engines.slurm.request import mebibytes
 from hostcore_engines.slurm.states import SlurmJob, parse_job, status_at_the_end, status_under_way
-from hostcore_hookspecs import FatalError, InvalidSettings, LaunchHandle, LaunchStatus, TransientError
+from hostcore_hookspecs import FatalError, LaunchHandle, LaunchStatus, TransientError
 
 Settings = SlurmLauncher.Settings
 
@@ -271,29 +271,6 @@ def test_what_is_gone_is_no_error(played: Callable[[str, str], Path], gone: str)
         played(name, f"echo '{gone}' >&2; exit 1")
     assert commands.show("7") is None
     assert commands.cancel("7") is False
-
-
-@pytest.mark.parametrize(
-    ("settings", "pointer"),
-    [
-        ({"time_limit": "soon"}, "/time_limit"),
-        ({"time_limit": "1:99"}, "/time_limit"),
-        ({"partition": "a b"}, "/partition"),
-        ({"constraint": 'a"b'}, "/constraint"),
-        ({"qos": "high\n#SBATCH --wrap=x"}, "/qos"),
-        ({"before": ("true", " ")}, "/before/1"),
-        ({"options": ("-p gpu",)}, "/options/0"),
-        ({"options": ("--exclusive", "--mail-user=a b")}, "/options/1"),
-        ({"options": ("--exclusive\n#SBATCH --wrap=x",)}, "/options/0"),
-        ({"options": ("--nodes=3",)}, "/options/0"),
-        ({"options": ("--output=/dev/null",)}, "/options/0"),
-        ({"options": ("--array=1-9",)}, "/options/0"),
-    ],
-)
-def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any], pointer: str) -> None:
-    with pytest.raises(InvalidSettings) as caught:
-        SlurmLauncher(settings=Settings(**settings))
-    assert caught.value.pointer == pointer
 
 
 @pytest.mark.parametrize("limit", [90, "90", "90:00", "8:00:00", "1-12", "1-12:30", "1-12:30:00"])

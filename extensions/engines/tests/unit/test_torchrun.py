@@ -14,6 +14,7 @@ from typing import Any
 
 import attrs
 import pytest
+from engine_runs import OVER, launch_context
 from waiting import wait_until
 
 from hostcore_builtin_plugins.processes import descendants, look, runs_here
@@ -22,10 +23,8 @@ from hostcore_engines.keeper.folder import LaunchFolder
 from hostcore_engines.keeper.launch_spec import LaunchSpec
 from hostcore_engines.torchrun.launcher import TorchrunLauncher
 from hostcore_engines.torchrun.settings import TorchrunSettings
-from hostcore_hookspecs import FatalError, HostcoreError, LaunchContext, LaunchHandle, Resources, TransientError
-from hostcore_hookspecs.job import Job
+from hostcore_hookspecs import FatalError, LaunchContext, LaunchHandle, TransientError
 
-OVER = ("succeeded", "failed", "cancelled", "preempted", "lost")
 #: What an agent is asked for here: to note its arguments, to start a rank, and to start it again while it may.
 AGENT = """\
 import json, os, subprocess, sys
@@ -81,15 +80,9 @@ class Place:
         return self.path / "runs $HOME" / "it's (a run)"
 
     def context(self, **changes: Any) -> LaunchContext:
-        return LaunchContext(
-            job=Job(run_id="run", resources=Resources(**changes.pop("resources", {}))),
-            job_path=str(self.run_dir / "run.json"),
-            run_dir=str(self.run_dir),
-            command=[sys.executable, str(self.path / "rank.py"), str(self.run_dir), "$(exit 3) $$", "--help", "--", ""],
-            env={"GREETING": "it's me; $HOME\n$$"},
-            log=lambda _: None,
-            **{"launch_id": "run.1", **changes},
-        )
+        command = [sys.executable, str(self.path / "rank.py"), str(self.run_dir), "$(exit 3) $$", "--help", "--", ""]
+        own = {"job_path": str(self.run_dir / "run.json"), "env": {"GREETING": "it's me; $HOME\n$$"}}
+        return launch_context(self.run_dir, command, **own, **changes)
 
     def launcher(self, **settings: Any) -> TorchrunLauncher:
         return TorchrunLauncher(settings=TorchrunSettings(torchrun=str(self.path / "agent"), **settings))
@@ -153,9 +146,11 @@ class TestALaunch:
         with pytest.raises(FatalError, match="no place in 2 logs"):
             launcher.read_logs(handle, "17")
 
-    def test_that_is_tried_again_starts_nothing(self, place: Place) -> None:
+    def test_that_is_tried_again_starts_nothing_and_keeps_its_variables_to_this_user(self, place: Place) -> None:
         launcher, ctx = place.launcher(), place.context(resources={"num_nodes": 2})
         first = place.launch(launcher, ctx)
+        launch_spec = LaunchFolder.of(first.details["run_dir"], first.id).path / "errand.json"
+        assert launch_spec.stat().st_mode & 0o777 == 0o600, "it has variables"
         (place.notes / "go").touch()
         ended(launcher, first)
         assert place.launcher().launch(ctx) == first
@@ -178,11 +173,6 @@ class TestALaunch:
         status = ended(launcher, handle)
         assert (status.status, status.exit_code) == ("failed", None)
         assert "on node 0 with 1" in status.message
-
-    def test_keeps_the_variables_to_this_user(self, place: Place) -> None:
-        handle = place.launch(place.launcher(), place.context())
-        launch_spec = LaunchFolder.of(handle.details["run_dir"], handle.id).path / "errand.json"
-        assert launch_spec.stat().st_mode & 0o777 == 0o600
 
 
 class TestOtherMachines:
@@ -255,7 +245,7 @@ class TestOtherMachines:
             place.launcher(hosts=("node-1",)).launch(attrs.evolve(ctx, command=["/no/such/python", *ctx.command[1:]]))
         assert "hostcore has to be installed there" in caught.value.hint
 
-    def test_are_watched_by_what_their_keepers_leave_in_the_run_directory(
+    def test_are_claimed_once_and_watched_by_what_their_keepers_leave_in_the_run_directory(
         self, place: Place, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         folder = LaunchFolder.of(str(place.run_dir), "far")
@@ -265,7 +255,9 @@ class TestOtherMachines:
         handle, launcher = LaunchHandle(launcher="torchrun", id="far", details=details), place.launcher()
         for node in range(2):
             folder.show_life(node)
-            assert folder.claim(node, {"host": f"node-{node + 1}.elsewhere", "pid": 1, "started": "long ago"})
+            process = {"host": f"node-{node + 1}.elsewhere", "pid": 1, "started": "long ago"}
+            assert [folder.claim(node, one) for one in (process, {**process, "started": "now"})] == [True, False]
+            assert folder.claimed(node) == process
         folder.end(0, 0)
         assert launcher.poll(handle).status == "running"
         an_hour = 3600
@@ -275,14 +267,6 @@ class TestOtherMachines:
         before = time.time() - an_hour
         os.utime(folder.path / "node-1.alive", (before, before))
         assert launcher.poll(handle).status == "lost"
-
-    def test_are_not_claimed_twice(self, place: Place) -> None:
-        folder = LaunchFolder.of(str(place.run_dir), "far")
-        folder.prepare(LaunchSpec(command=["true"], env={}, cwd="/", earlier_result=None))
-        assert [folder.claim(0, {"host": "a", "pid": 1, "started": name}) for name in "xy"] == [True, False]
-        claimed = folder.claimed(0)
-        assert claimed is not None
-        assert claimed["started"] == "x"
 
 
 class TestAPlan:
@@ -294,26 +278,6 @@ class TestAPlan:
         assert plan.document.count("--rdzv-endpoint=node-1:PORT") == 2
         assert "GREETING" not in plan.document
         assert "it's me" not in plan.document
-
-    @pytest.mark.parametrize(
-        ("settings", "resources", "pointer"),
-        [
-            ({"hosts": ("a",)}, {"num_nodes": 2}, "/resources/num_nodes"),
-            ({"min_nodes": 3}, {"num_nodes": 2}, "/launcher/min_nodes"),
-            ({}, {"image": "trainer:1"}, "/resources/image"),
-            ({}, {"namespace": "ml"}, "/resources/namespace"),
-            ({"hosts": ("-oProxyCommand=evil",)}, {}, "/hosts/0"),
-            ({"hosts": ("two words",)}, {}, "/hosts/0"),
-            ({"rendezvous": {"is_host": "1"}}, {}, "/rendezvous/is_host"),
-            ({"rendezvous": {"x": "1,is_host=1"}}, {}, "/rendezvous/x"),
-        ],
-    )
-    def test_of_what_makes_no_sense_is_refused(
-        self, place: Place, settings: dict[str, Any], resources: dict[str, Any], pointer: str
-    ) -> None:
-        with pytest.raises(HostcoreError) as caught:
-            place.launcher(**settings).plan(place.context(resources=resources))
-        assert caught.value.pointer == pointer
 
 
 class TestAKeeper:
@@ -328,18 +292,12 @@ class TestAKeeper:
     def start(self, place: Place, code: str) -> subprocess.Popen[bytes]:
         return subprocess.Popen(self.prepared(place, code), stdout=subprocess.PIPE)
 
-    def test_prints_whole_characters_alone_and_ends_as_the_command_does(self, place: Place) -> None:
-        keeper = self.start(
-            place, r"import os; os.write(1, b'\xff\xe6\x97'); os.write(2, b'\xa5!\n'); raise SystemExit(7)"
-        )
+    @pytest.mark.parametrize(("end", "code"), [("raise SystemExit(7)", 7), ("os.kill(os.getpid(), 9)", 137)])
+    def test_prints_whole_characters_alone_and_ends_as_shells_do(self, place: Place, end: str, code: int) -> None:
+        keeper = self.start(place, rf"import os; os.write(1, b'\xff\xe6\x97'); os.write(2, b'\xa5!\n'); {end}")
         said, _ = keeper.communicate(timeout=300)
-        assert (keeper.returncode, said.decode()) == (7, "\ufffd日!\n")
+        assert (keeper.returncode, said.decode()) == (code, "\ufffd日!\n")
         assert (place.path / "kept.log").read_bytes() == b"\xff\xe6\x97\xa5!\n"
-
-    def test_ends_as_shells_do_when_a_signal_ended_the_command(self, place: Place) -> None:
-        keeper = self.start(place, "import os; os.kill(os.getpid(), 9)")
-        keeper.communicate(timeout=300)
-        assert keeper.returncode == 137
 
     def test_lets_a_command_be_interrupted_where_the_engine_blocks_that(self, place: Place) -> None:
         """Ray blocks SIGINT in all that it starts."""
@@ -386,29 +344,29 @@ class TestAKeeper:
         keeper.communicate(timeout=300)
         assert keeper.returncode == 137
 
-    def test_leaves_its_node_to_another_try_when_the_others_are_not_started(self, place: Place) -> None:
-        agent = Agent(torchrun=["true"], rendezvous_id="run", min_nodes=1, nodes=2, ranks_per_node=1, max_restarts=0)
-        folder = LaunchFolder.of(str(place.run_dir), "run.1")
-        folder.prepare(LaunchSpec(command=["true"], env={}, cwd="/", earlier_result=None, agent=agent))
-        program = "import sys; from hostcore_engines.keeper import __main__, keeping"
-        program += "; keeping._MEET_SECONDS = 0.0; sys.exit(__main__.main(sys.argv[1:]))"
-        given = [str(folder.path), "0", "--tee", str(place.path / "kept.log")]
-        keeper = subprocess.run([sys.executable, "-c", program, *given], check=False, timeout=300)
-        assert (keeper.returncode, folder.claimed(0), folder.ended(0)) == (1, None, None)
-
-    def test_ends_the_ranks_of_an_agent_that_is_killed_while_they_are_listed(self, place: Place) -> None:
-        agent = Agent(
-            torchrun=[str(place.path / "agent")],
-            rendezvous_id="run",
-            min_nodes=1,
-            nodes=1,
-            ranks_per_node=1,
-            max_restarts=0,
-            host="127.0.0.1",
-        )
+    def with_agent(self, place: Place, torchrun: str, *, nodes: int = 1) -> LaunchFolder:
+        """The folder of a launch whose nodes have an agent each."""
+        counts = {"min_nodes": 1, "nodes": nodes, "ranks_per_node": 1, "max_restarts": 0}
+        agent = Agent(torchrun=[torchrun], rendezvous_id="run", host="127.0.0.1", **counts)
         command = [sys.executable, str(place.path / "rank.py"), str(place.run_dir)]
         folder = LaunchFolder.of(str(place.run_dir), "run.1")
         folder.prepare(LaunchSpec(command=command, env={}, cwd=str(place.path), earlier_result=None, agent=agent))
+        return folder
+
+    def keep(self, place: Place, folder: LaunchFolder, program: str) -> int:
+        """The exit code of a keeper of node 0 that runs in a program of the test's."""
+        given = [str(folder.path), "0", "--tee", str(place.path / "kept.log")]
+        return subprocess.run([sys.executable, "-c", program, *given], check=False, timeout=300).returncode
+
+    def test_leaves_its_node_to_another_try_when_the_others_are_not_started(self, place: Place) -> None:
+        folder = self.with_agent(place, "true", nodes=2)
+        program = "import sys; from hostcore_engines.keeper import __main__, keeping"
+        program += "; keeping._MEET_SECONDS = 0.0; sys.exit(__main__.main(sys.argv[1:]))"
+        code = self.keep(place, folder, program)
+        assert (code, folder.claimed(0), folder.ended(0)) == (1, None, None)
+
+    def test_ends_the_ranks_of_an_agent_that_is_killed_while_they_are_listed(self, place: Place) -> None:
+        folder = self.with_agent(place, str(place.path / "agent"))
         program = """\
 import os, signal, sys
 from pathlib import Path
@@ -425,8 +383,6 @@ def list_late(pid):
 keeping.children = list_late
 sys.exit(__main__.main(sys.argv[1:]))
 """
-        given = [str(folder.path), "0", "--tee", str(place.path / "kept.log")]
-        keeper = subprocess.run([sys.executable, "-c", program, *given], check=False, timeout=300)
-        assert (keeper.returncode, folder.ended(0)) == (137, -9)
+        assert (self.keep(place, folder, program), folder.ended(0)) == (137, -9)
         rank = int((place.notes / "known").read_text())
         wait_until(lambda: (found := look(rank)) is None or found.is_zombie, "the rank's end")

@@ -2,30 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
-from checkout import EXTENSIONS
+import kubernetes_emulator
 
 KIND = "launcher"
-_EMULATOR = EXTENSIONS / "engines/tests/kubernetes/emulator"
-
-
-def _emulator() -> ModuleType:
-    name = "emulated_kubernetes"
-    if name not in sys.modules:
-        file, places = _EMULATOR / "__init__.py", [str(_EMULATOR)]
-        spec = importlib.util.spec_from_file_location(name, file, submodule_search_locations=places)
-        assert spec is not None
-        assert spec.loader is not None
-        module = sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-    return sys.modules[name]
 
 
 class OneCluster:
@@ -36,7 +21,7 @@ class OneCluster:
 
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="kubernetes-")
-        self._held = _emulator().cluster(Path(self._folder.name))
+        self._held = kubernetes_emulator.cluster(Path(self._folder.name))
         self._cluster: Any = None
 
     def __enter__(self) -> OneCluster:

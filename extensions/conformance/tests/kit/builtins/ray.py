@@ -2,27 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
-from checkout import EXTENSIONS
+import ray_cluster
 
 KIND = "launcher"
-_CLUSTER = EXTENSIONS / "engines/tests/ray/cluster.py"
-
-
-def _cluster() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("ray_cluster_of_the_tests", _CLUSTER)
-    assert spec is not None
-    assert spec.loader is not None
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 class OneNode:
@@ -32,10 +19,9 @@ class OneNode:
     patience_seconds = 60.0
 
     def __init__(self) -> None:
-        ray = _cluster()
-        if ray.MISSING:
-            pytest.skip(ray.MISSING)
-        self._held = ray.cluster(cpus=4)
+        if ray_cluster.MISSING:
+            pytest.skip(ray_cluster.MISSING)
+        self._held = ray_cluster.cluster(cpus=4)
         self._cluster: Any = None
 
     def __enter__(self) -> OneNode:

@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
-from checkout import EXTENSIONS
+import slurm_cluster
 
 KIND = "launcher"
-_CLUSTER = EXTENSIONS / "engines/tests/slurm/cluster.py"
-
-
-def _cluster() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("slurm_cluster_of_the_tests", _CLUSTER)
-    assert spec is not None
-    assert spec.loader is not None
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 class TwoNodes:
@@ -33,10 +20,9 @@ class TwoNodes:
     patience_seconds = 60.0
 
     def __init__(self) -> None:
-        slurm = _cluster()
-        if slurm.MISSING:
-            pytest.skip(slurm.MISSING)
-        self._held = slurm.cluster()
+        if slurm_cluster.MISSING:
+            pytest.skip(slurm_cluster.MISSING)
+        self._held = slurm_cluster.cluster()
         self._before: dict[str, str | None] = {}
 
     def __enter__(self) -> TwoNodes:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import json
 import os
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
-from checkout import EXTENSIONS
+from engine_runs import launch_context
 
 from hostcore_engines.kubernetes.launching import KubernetesLauncher
 from hostcore_engines.kubernetes.pytorchjob import PytorchJobLauncher
@@ -21,7 +20,6 @@ from hostcore_hookspecs import LaunchContext
 from hostcore_hookspecs.job import Job, Resources
 
 LAUNCHERS: Mapping[str, Any] = {"PyTorchJob": PytorchJobLauncher, "TrainJob": TrainJobLauncher}
-SCHEMA = EXTENSIONS / "engines/tests/kubernetes/emulator/schema.py"
 
 Manifests = Callable[..., dict[str, Any]]
 
@@ -55,16 +53,15 @@ def context() -> Callable[..., LaunchContext]:
         made = Job(**{"run_id": "demo_1", "trainer": "meta", **job})
         run_dir, record = "/srv/runs/demo_1", "/srv/runs/demo_1/config/run.json"
         hostcore = [sys.executable, "-P", "-m", "hostcore"]
-        return LaunchContext(
+        return launch_context(
+            run_dir,
+            [*hostcore, "resume", run_dir, "--launched"] if sees else [*hostcore, "run", record],
             job=made,
             job_path=record,
             document={"trainer": "meta", "run_id": made.run_id, "grace_seconds": 25.0},
             launch_id="demo_1.0123456789abcdef",
             name=name,
-            run_dir=run_dir,
-            command=[*hostcore, "resume", run_dir, "--launched"] if sees else [*hostcore, "run", record],
             env=dict(made.resources.env),
-            log=print,
         )
 
     return make
@@ -130,14 +127,5 @@ def schemas() -> Mapping[str, Any]:
     if not folder:
         pytest.skip("HOSTCORE_TEST_CRDS does not name a folder with the published CRDs")
     pytest.importorskip("yaml")
-    found: Mapping[str, Any] = _schema().schemas_of(Path(folder))
+    found: Mapping[str, Any] = importlib.import_module("kubernetes_emulator.schema").schemas_of(Path(folder))
     return found
-
-
-def _schema() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("schema_of_the_emulated_kubernetes", SCHEMA)
-    assert spec is not None
-    assert spec.loader is not None
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module

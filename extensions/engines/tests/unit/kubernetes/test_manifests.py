@@ -41,83 +41,15 @@ RESOURCES = Resources(
 )
 
 
-@pytest.mark.parametrize("kind", ["PyTorchJob"], indirect=True)
-def test_a_pytorchjob_is_exactly_this(manifests: Manifests, kind: str) -> None:
+def test_a_job_that_sees_no_volume_lies_in_a_config_map_and_shows_no_value_of_its_variables(
+    manifests: Manifests, pods: Pods, kind: str
+) -> None:
     made = manifests(resources=Resources(cpus_per_node=1.5, memory_per_node_gb=0.5, env={"TOKEN": "s3cret"}))
-    labels = {
-        "trainer.deepfinery/run-id": "demo_1",
-        "trainer.deepfinery/framework": "meta",
-        "app.kubernetes.io/managed-by": "hostcore",
-        "hostcore/launch-id": "demo_1.0123456789abcdef",
-    }
-    env = {
-        "FRAMEWORK": "meta",
-        "RUN_ID": "demo_1",
-        "NUM_NODES": "1",
-        "GPUS_PER_NODE": "0",
-        "TRAINING_EXTRA_ARGS_JSON": "{}",
-        "HOSTCORE_RUNS_DIR": "/scratch/runs",
-        "HOME": "/scratch",
-        "TMPDIR": "/tmp",
-        "TOKEN": "********",
-    }
-    amounts = {"cpu": "1500m", "memory": "500M"}
-    container = {
-        "name": "pytorch",
-        "image": "registry.example/trainer:1",
-        "imagePullPolicy": "IfNotPresent",
-        "command": ["python", "-P", "-m", "hostcore", "run", "/etc/hostcore/job.json"],
-        "env": [{"name": name, "value": value} for name, value in env.items()],
-        "resources": {"requests": amounts, "limits": amounts},
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "capabilities": {"drop": ["ALL"]},
-            "privileged": False,
-            "readOnlyRootFilesystem": True,
-            "runAsNonRoot": True,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
-        "terminationMessagePolicy": "FallbackToLogsOnError",
-        "volumeMounts": [
-            {"name": "job", "mountPath": "/etc/hostcore", "readOnly": True},
-            {"name": "scratch", "mountPath": "/scratch"},
-            {"name": "tmp", "mountPath": "/tmp"},
-            {"name": "shared-memory", "mountPath": "/dev/shm"},
-        ],
-    }
-    pod = {
-        "automountServiceAccountToken": False,
-        "containers": [container],
-        "enableServiceLinks": False,
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": 1000,
-            "runAsGroup": 1000,
-            "fsGroup": 1000,
-            "fsGroupChangePolicy": "OnRootMismatch",
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
-        "terminationGracePeriodSeconds": 60,
-        "volumes": [
-            {"name": "job", "configMap": {"name": "meta-demo-1-job"}},
-            {"name": "scratch", "emptyDir": {}},
-            {"name": "tmp", "emptyDir": {}},
-            {"name": "shared-memory", "emptyDir": {"medium": "Memory"}},
-        ],
-    }
-    template = {"metadata": {"labels": labels, "annotations": {"sidecar.istio.io/inject": "false"}}, "spec": pod}
-    assert made["PyTorchJob"] == {
-        "apiVersion": "kubeflow.org/v1",
-        "kind": "PyTorchJob",
-        "metadata": {"name": "meta-demo-1", "namespace": "default", "labels": labels, "annotations": {}},
-        "spec": {
-            "nprocPerNode": "1",
-            "runPolicy": {"cleanPodPolicy": "Running", "suspend": False, "ttlSecondsAfterFinished": 604800},
-            "pytorchReplicaSpecs": {"Master": {"replicas": 1, "restartPolicy": "Never", "template": template}},
-        },
-    }
+    [pod] = pods(made[kind])
+    assert (variables(pod)["TOKEN"], variables(pod)["TRAINING_EXTRA_ARGS_JSON"]) == ("********", "{}")
+    assert pod["containers"][0]["resources"]["limits"] == {"cpu": "1500m", "memory": "500M"}
     assert json.loads(made["ConfigMap"]["data"]["job.json"])["run_id"] == "demo_1"
-    assert made["ConfigMap"]["metadata"]["labels"] == labels
+    assert made["ConfigMap"]["metadata"]["labels"] == made[kind]["metadata"]["labels"]
 
 
 @pytest.mark.parametrize("kind", ["TrainJob"], indirect=True)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -104,19 +105,21 @@ class EmulatedCluster:
 
 
 @contextlib.contextmanager
-def cluster(folder: Path, *, crds: Path | None = None) -> Iterator[EmulatedCluster]:
+def cluster(folder: Path, *, checked: bool = False) -> Iterator[EmulatedCluster]:
     """Start a cluster; its pods end with it.
 
     :param folder: For its kubeconfig, and what pods mount.
-    :param crds: The folder of the published CRDs. Without it, the server takes any field.
+    :param checked: Whether the server refuses what the published CRDs do not have, if ``HOSTCORE_TEST_CRDS`` names
+        their folder. Otherwise it takes any field.
     """
+    crds = os.environ.get("HOSTCORE_TEST_CRDS") if checked else None
     folder.mkdir(parents=True, exist_ok=True)
     started: list[EmulatedCluster | BaseException] = []
     ready, loop = threading.Event(), asyncio.new_event_loop()
     stop = asyncio.Event()
 
     async def serve() -> None:
-        api = ApiServer(crds=crds)
+        api = ApiServer(crds=Path(crds) if crds else None)
         kubelet = Kubelet(api, folder / "pods")
         operator = Operator(api, kubelet)
         async with api, kmock.RawHandler.Server(api) as server:
