@@ -2,16 +2,16 @@
 
 import json
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
 
 from checkout import ROOT
 from fork_server import hostcore
+from tutorial_reader import files_of
 
 PAGE = (ROOT / "docs/how-to/coming-from-lightning.md").read_text(encoding="utf-8")
-FILES = dict(re.findall(r"```\{code-block\} \w+\n:caption: (\S+)\n\n(.*?)```", PAGE, re.DOTALL))
+FILES = dict(files_of(PAGE))
 
 
 def test_both_have_the_same_losses_to_the_last_bit(tmp_path: Path) -> None:

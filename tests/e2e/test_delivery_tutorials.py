@@ -14,40 +14,28 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import attrs
 import pytest
 from checkout import ROOT
-from fork_server import popen
+from command_line import Said
+from tutorial_reader import PIP, files_of
+from tutorial_reader import Reader as TutorialReader
 
 TUTORIALS = ROOT / "docs/tutorials"
 EXAMPLES = ROOT / "example_plugins"
-FILE = re.compile(r"```\{code-block\} \w+\n:caption: (\S+)\n\n(.*?)```", re.DOTALL)
 INCLUDED = re.compile(r"```\{literalinclude\} (\S+)\n:language: python\n:caption: (\S+)\n```")
-PIP = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--no-build-isolation"]
 
 
-@attrs.frozen
-class Reader:
-    """Somebody who follows a tutorial in a folder of their own."""
-
-    text: str
-    folder: Path
-    site: Path
+class Reader(TutorialReader):
+    """Somebody who follows one of these tutorials."""
 
     @classmethod
     def of(cls, tutorial: str, folder: Path) -> "Reader":
         """Somebody who has made the files of the first part, and installed them."""
         text = (TUTORIALS / f"{tutorial}.md").read_text(encoding="utf-8")
         reader = cls(text, folder / "typed", folder / "site")
-        reader.folder.mkdir()
-        for name, content in FILE.findall(text):
-            (reader.folder / name).write_text(content)
+        reader.type_in()
         reader.install()
         return reader
-
-    def install(self) -> None:
-        """``pip install``, into a folder instead of an environment; what it needs is here already."""
-        subprocess.run([*PIP, "--upgrade", "--target", str(self.site), str(self.folder)], check=True)
 
     def take_the_whole_of_it(self) -> None:
         """Put the plugin of the second part in the place of the ten lines."""
@@ -55,23 +43,7 @@ class Reader:
         shutil.copy(TUTORIALS / source, self.folder / name)
         self.install()
 
-    def start(self, *arguments: str) -> "subprocess.Popen[str]":
-        return popen(
-            [sys.executable, "-c", "from hostcore.cli import main; main()", *arguments],
-            cwd=self.folder,
-            env={**os.environ, "PYTHONPATH": str(self.site)},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-
-    def hostcore(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
-        process = self.start(*arguments)
-        output, errors = process.communicate()
-        return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
-
-    def run(self, run_id: str, **keys: Any) -> "subprocess.CompletedProcess[str]":
+    def run(self, run_id: str, **keys: Any) -> Said:
         """``hostcore run job.json``; the command that the tutorial shows."""
         options = [f"--set={name}={json.dumps(value)}" for name, value in keys.items()]
         assert f"$ hostcore run job.json --set run_id={run_id}" in self.text
@@ -80,12 +52,6 @@ class Reader:
     def events(self, run_id: str) -> list[dict[str, Any]]:
         lines = (self.folder / "runs" / run_id / "logs/events.jsonl").read_text().splitlines()
         return [json.loads(line) for line in lines]
-
-    def shown(self, name: str) -> str:
-        """What a console block shows below its prompt."""
-        block = re.search(rf":name: {name}\n\n\$ [^\n]*\n(.*?)```", self.text, re.DOTALL)
-        assert block, name
-        return block[1]
 
     def rows(self) -> list[Any]:
         with closing(sqlite3.connect(self.folder / "runs.db")) as database:
@@ -97,7 +63,7 @@ def beginner(tmp_path_factory: pytest.TempPathFactory) -> Reader:
     """Has run the job of the reporters' tutorial with the ten lines."""
     reader = Reader.of("write-a-reporter", tmp_path_factory.mktemp("beginner"))
     answer = reader.run("first")
-    assert answer.returncode == 0, answer.stderr
+    assert answer.code == 0, answer.err
     return reader
 
 
@@ -120,13 +86,13 @@ def test_ten_lines_of_a_reporter_write_the_rows_that_the_tutorial_shows(beginner
 
 def test_the_ten_lines_write_a_replayed_run_twice_and_the_whole_reporter_once(beginner: Reader, reader: Reader) -> None:
     assert "$ hostcore replay first --reporter sqlite\n" in reader.text
-    assert beginner.hostcore("replay", "first", "--reporter", "sqlite").returncode == 0
+    assert beginner.hostcore("replay", "first", "--reporter", "sqlite").code == 0
     assert len(beginner.rows()) == 8
 
-    assert reader.run("first").returncode == 0
+    assert reader.run("first").code == 0
     for _ in range(2):
         answer = reader.hostcore("replay", "first", "--reporter", "sqlite")
-        assert answer.returncode == 0, answer.stderr
+        assert answer.code == 0, answer.err
     assert [(name, step, value) for _, _, name, step, value in reader.rows()] == [
         (name, step, value) for _, step, name, value in beginner.rows()[:4]
     ]
@@ -134,9 +100,9 @@ def test_the_ten_lines_write_a_replayed_run_twice_and_the_whole_reporter_once(be
 
 def test_the_wrong_setting_of_the_tutorial_is_refused_as_it_says(reader: Reader) -> None:
     answer = reader.run("second", reporters=[{"use": "sqlite", "lock_seconds": 0}])
-    assert answer.returncode == 2
+    assert answer.code == 2
     # The reader of the tutorial writes it into the job file.
-    said = (answer.stdout + answer.stderr).replace("from: --set reporters\n", "file: job.json\n")
+    said = (answer.out + answer.err).replace("from: --set reporters\n", "file: job.json\n")
     assert said == reader.shown("wrong-setting")
 
 
@@ -159,7 +125,7 @@ def test_a_locked_file_is_told_once_and_caught_up_with(reader: Reader) -> None:
         answer = reader.run("locked", reporters=[locked])
         ended.set()
         holder.join()
-    assert answer.returncode == 0, answer.stderr
+    assert answer.code == 0, answer.err
     (failure,) = [event for event in reader.events("locked") if event["event"] == "reporter_failed"]
     assert "database is locked" in failure["message"]
     assert len([event for event in reader.events("locked") if event.get("code") == "reporter.recovered"]) == 1
@@ -171,15 +137,15 @@ def test_a_locked_file_is_told_once_and_caught_up_with(reader: Reader) -> None:
 def test_a_file_that_is_no_database_does_not_hurt_the_run_unless_the_reporter_is_required(reader: Reader) -> None:
     hopeless = {"use": "sqlite", "path": "halving.py"}
     answer = reader.run("hopeless", reporters=[hopeless])
-    assert answer.returncode == 0, answer.stderr
+    assert answer.code == 0, answer.err
     (failure,) = [event for event in reader.events("hopeless") if event["event"] == "reporter_failed"]
     assert "file is not a database" in failure["message"]
-    assert "Traceback" not in answer.stderr
+    assert "Traceback" not in answer.err
 
     options = [f"--set=reporters={json.dumps([{**hopeless, 'required': True}])}", "--set=run_id=strict"]
     answer = reader.hostcore("run", "job.json", *options)
-    assert answer.returncode == 1
-    assert "sqlite" in answer.stderr
+    assert answer.code == 1
+    assert "sqlite" in answer.err
     result = json.loads((reader.folder / "runs/strict/result.json").read_text())
     assert (result["status"], result["step"]) == ("failed", 4)
 
@@ -189,7 +155,7 @@ def uploading(tmp_path_factory: pytest.TempPathFactory) -> Reader:
     """Follows the uploaders' tutorial, and has run its job with the ten lines."""
     reader = Reader.of("write-an-uploader", tmp_path_factory.mktemp("uploader"))
     answer = reader.run("first")
-    assert answer.returncode == 0, answer.stderr
+    assert answer.code == 0, answer.err
     return reader
 
 
@@ -219,7 +185,7 @@ def test_the_whole_uploader_keeps_equal_content_once_and_brings_later_what_could
     vault.mkdir()
     uploaders = [{"use": "vault", "path": str(vault)}]
     answer = uploading.run("second", uploaders=uploaders)
-    assert answer.returncode == 0, answer.stderr
+    assert answer.code == 0, answer.err
     copies = list(vault.glob("runs/second/**/frozen.bin"))
     assert len(copies) == 2
     assert len({path.stat().st_ino for path in copies}) == 1
@@ -237,7 +203,7 @@ def test_the_whole_uploader_keeps_equal_content_once_and_brings_later_what_could
     away.rename(vault)
     assert "$ hostcore upload third\n" in uploading.text
     answer = uploading.hostcore("upload", "third")
-    assert answer.returncode == 0, answer.stderr
+    assert answer.code == 0, answer.err
     copy = vault / "runs/third/framework=halving-Halving"
     assert_equal_copies(uploading.folder / "runs/third", copy, "checkpoints", "config/run.json", "result.json")
 
@@ -262,7 +228,7 @@ def test_an_example_package_passes_its_own_tests_as_an_installed_distribution(na
 )
 def test_an_example_package_needs_no_more_than_its_tutorial_says(name: str, tutorial: str) -> None:
     example = tomllib.loads((EXAMPLES / name / "pyproject.toml").read_text())["project"]
-    files = dict(FILE.findall((TUTORIALS / f"{tutorial}.md").read_text(encoding="utf-8")))
+    files = dict(files_of((TUTORIALS / f"{tutorial}.md").read_text(encoding="utf-8")))
     typed = tomllib.loads(files["pyproject.toml"])["project"]
 
     def names(requirements: list[str]) -> set[str]:

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +11,9 @@ import attrs
 import pytest
 from checkout import ROOT
 from fork_server import ran
+from tutorial_reader import PIP, files_of
 
 GUIDES = ROOT / "docs"
-FILE = re.compile(r"```\{code-block\} \w+\n:caption: (\S+)\n\n(.*?)```", re.DOTALL)
 
 TRAINER = """
 from hostcore_hookspecs import StepResult
@@ -31,7 +30,7 @@ class Constant:
 
 def packages(guide: str) -> list[dict[str, str]]:
     """The packages of a guide, as it shows them: a module, and the pyproject.toml that comes next."""
-    files = FILE.findall((GUIDES / f"{guide}.md").read_text(encoding="utf-8"))
+    files = files_of((GUIDES / f"{guide}.md").read_text(encoding="utf-8"))
     assert [name == "pyproject.toml" for name, _ in files] == [False, True] * (len(files) // 2)
     return [dict(files[at : at + 2]) for at in range(0, len(files), 2)]
 
@@ -47,8 +46,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 (source / name).write_text(content)
             sources.append(str(source))
     site = tmp_path_factory.mktemp("site")
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--no-build-isolation"]
-    subprocess.run([*pip, "--target", str(site), *sources], check=True)
+    subprocess.run([*PIP, "--target", str(site), *sources], check=True)
     return site
 
 

@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
@@ -82,11 +83,21 @@ def pyarrows(workplace: "Workplace", _old_pyarrow: Path) -> dict[str, str]:
     return {"old": _OLD, "new": version("pyarrow")}
 
 
+@pytest.fixture(scope="session")
+def make_workplace(_linked: Path) -> Callable[[Path], Workplace]:
+    """Makes workplaces: each has an index with links to what is installed here, and environments of its own."""
+
+    def make(folder: Path) -> Workplace:
+        place, index = folder / "place", Index.make(folder / "index", _linked)
+        place.mkdir()
+        taken = ("HOSTCORE_RUNS_DIR", "UV_FIND_LINKS", "UV_CONSTRAINT", "PYTHONPATH")
+        around = {name: value for name, value in os.environ.items() if name not in taken}
+        return Workplace(place, index, {**around, **index.environment})
+
+    return make
+
+
 @pytest.fixture
-def workplace(_linked: Path, tmp_path: Path) -> Workplace:
-    """A workplace whose index has links to what is installed here, and a place of its own for environments."""
-    place, index = tmp_path / "place", Index.make(tmp_path / "index", _linked)
-    place.mkdir()
-    taken = ("HOSTCORE_RUNS_DIR", "UV_FIND_LINKS", "UV_CONSTRAINT", "PYTHONPATH")
-    around = {name: value for name, value in os.environ.items() if name not in taken}
-    return Workplace(place, index, {**around, **index.environment})
+def workplace(make_workplace: Callable[[Path], Workplace], tmp_path: Path) -> Workplace:
+    """A new workplace."""
+    return make_workplace(tmp_path)

@@ -15,6 +15,7 @@ from typing import Any
 import attrs
 import orjson
 import pytest
+from http_serving import serving
 
 from hostcore_hookspecs import Event, Job, ReporterContext
 from hostcore_hookspecs.events import Payload
@@ -186,15 +187,6 @@ def wandb_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[WandbServer]:
             except ConnectionError:
                 """The client waits no longer."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    state.url = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
+    with serving(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as state.url:
         yield state
-    finally:
         state.go_on.set()
-        server.shutdown()
-        server.server_close()
-        thread.join()

@@ -125,30 +125,36 @@ class Rows:
         yield pa.RecordBatch.from_pydict({"x": list(range(offset, shard.num_rows))}, schema=self.schema)
 
 
-class Source:
+class Leaky:
+    """A plugin of a kind; what the supervisor calls does not write past Python."""
+
     Settings = Trusted
-
-    def __init__(self, settings: Trusted) -> None:
-        self.values = settings.values
-        spill("data.construct", self.values)
-
-    def open_dataset(self, dataset: Any, ctx: Any) -> Rows:
-        print("the dataset is", dict(dataset))
-        spill("data.open", self.values)
-        return Rows(self.values)
-
-
-class Callback:
-    Settings = Trusted
+    KIND, FROM_C = "", False
 
     def __init__(self, settings: Trusted) -> None:
         self.values = settings.values
         print(settings)
-        spill("callback.construct", self.values)
+        self.spill("construct")
+
+    def spill(self, moment: str) -> None:
+        spill(f"{self.KIND}.{moment}", self.values, from_c=self.FROM_C)
+
+
+class Source(Leaky):
+    KIND, FROM_C = "data", True
+
+    def open_dataset(self, dataset: Any, ctx: Any) -> Rows:
+        print("the dataset is", dict(dataset))
+        self.spill("open")
+        return Rows(self.values)
+
+
+class Callback(Leaky):
+    KIND, FROM_C = "callback", True
 
     def on_batch_end(self, run_state: Any, ctx: Any) -> None:
         if run_state.step == 1:
-            spill("callback.step", self.values)
+            self.spill("step")
             ctx.warn(f"careful with {self.values}")
             if fails_at("stop"):
                 ctx.request_stop(f"because of {self.values[0]}")
@@ -157,48 +163,35 @@ class Callback:
         raise ValueError(f"on top of that, {self.values}") from error
 
 
-class Reporter:
-    Settings = Trusted
-
-    def __init__(self, settings: Trusted) -> None:
-        self.values = settings.values
-        print(settings)
-        spill("reporter.construct", self.values, from_c=False)
+class Reporter(Leaky):
+    KIND = "reporter"
 
     def open(self, ctx: Any) -> None:
-        spill("reporter.open", self.values, from_c=False)
+        self.spill("open")
 
     def report_event(self, event: Any) -> None:
         if event.name == "run_started":
-            spill("reporter.event", self.values, from_c=False)
+            self.spill("event")
 
     def close(self) -> None:
-        spill("reporter.close", self.values, from_c=False)
+        self.spill("close")
 
 
-class Uploader:
-    Settings = Trusted
-
-    def __init__(self, settings: Trusted) -> None:
-        self.values = settings.values
-        spill("uploader.construct", self.values, from_c=False)
+class Uploader(Leaky):
+    KIND = "uploader"
 
     def open(self, ctx: Any) -> None:
-        spill("uploader.open", self.values, from_c=False)
+        self.spill("open")
 
     def upload_artifact(self, artifact: Any) -> UploadReceipt:
-        spill("uploader.upload", self.values, from_c=False)
+        self.spill("upload")
         uri = f"memory://{self.values[0]}/{artifact.relative_path}"
         return UploadReceipt(uri=uri, size=artifact.size, sha256=artifact.sha256)
 
 
-class Resolver:
-    Settings = Trusted
-
-    def __init__(self, settings: Trusted) -> None:
-        self.values = settings.values
-        spill("resolver.construct", self.values, from_c=False)
+class Resolver(Leaky):
+    KIND = "resolver"
 
     def resolve_ref(self, ref: str, ctx: Any) -> str | None:
-        spill("resolver.resolve", self.values, from_c=False)
+        self.spill("resolve")
         return str(Path(ref).absolute())

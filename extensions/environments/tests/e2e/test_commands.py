@@ -1,5 +1,7 @@
 """Commands that are asked about plugins of a job's environment: ``--environment JOB``."""
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,9 +11,10 @@ from hostcore_environments.own_wheels import _read
 JOB = {"environment": {"requirements": ["of-its-own"]}, "trainer": "of-its-own"}
 
 
-@pytest.fixture
-def published(workplace: Any) -> Any:
+@pytest.fixture(scope="module")
+def published(make_workplace: Callable[[Path], Any], tmp_path_factory: pytest.TempPathFactory) -> Any:
     """An index with the trainer ``of-its-own``, which is installed nowhere, and a job with it."""
+    workplace = make_workplace(tmp_path_factory.mktemp("asked"))
     workplace.index.publish("of-its-own", trainer="of-its-own", requires=["hostcore-hookspecs>=1,<2"])
     workplace.job(**JOB)
     return workplace
@@ -40,15 +43,16 @@ def test_plugins_show_and_schema_import_the_trainer_there(published: Any) -> Non
     assert error["code"] == "plugin.unknown"
 
 
-def test_what_a_run_has_installed_counts_only_if_the_job_has_the_environment_of_that_run(published: Any) -> None:
+def test_what_a_run_has_installed_counts_only_if_the_job_has_the_environment_of_that_run(workplace: Any) -> None:
+    workplace.index.publish("of-its-own", trainer="of-its-own")
     job = {**JOB, "run_id": "one", "trainer": "of-its-own"}
-    assert published.hostcore("run", published.job(**job)).code == 0
-    published.index.publish("of-its-own", version="2.0", trainer="of-its-own")
+    assert workplace.hostcore("run", workplace.job(**job)).code == 0
+    workplace.index.publish("of-its-own", version="2.0", trainer="of-its-own")
     own = JOB["environment"]
     newer = {"requirements": ["of-its-own>=2"]}
     for environment, version in ((own, "1.0"), (newer, "2.0")):
-        published.job(**{**job, "environment": environment})
-        shown = published.hostcore("plugins", "show", "of-its-own", "--environment", "job.json", "--json")
+        workplace.job(**{**job, "environment": environment})
+        shown = workplace.hostcore("plugins", "show", "of-its-own", "--environment", "job.json", "--json")
         assert shown.code == 0, shown.err
         assert [one["ref"]["version"] for one in shown.json["plugins"]] == [version]
 
@@ -71,7 +75,7 @@ def test_check_needs_the_kit_there_and_runs_there(published: Any) -> None:
     assert 'add "hostcore-conformance==' in error["hint"]
     for distribution in ("hostcore-chaos", "hostcore-conformance"):
         published.index.add(_read(distribution).write(published.path))
-    published.job(**{**JOB, "environment": {"requirements": ["of-its-own", "hostcore-conformance"]}})
-    done = published.hostcore(*check)
+    published.job("kit.json", **{**JOB, "environment": {"requirements": ["of-its-own", "hostcore-conformance"]}})
+    done = published.hostcore(*("kit.json" if word == "job.json" else word for word in check))
     assert done.code == 0, done.err
     assert done.json["plugin"]["distribution"] == "of-its-own"

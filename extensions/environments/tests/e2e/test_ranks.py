@@ -143,24 +143,10 @@ def test_an_interpreter_that_another_machine_has_not_is_one_error(published: Any
 
 
 def test_what_cannot_be_built_there_is_told_as_the_end_of_the_run(published: Any) -> None:
-    own = {"environment": {"requirements": ["nowhere"]}, "launcher": "torchrun", "resources": {"num_nodes": 2}}
+    own = {"environment": {"requirements": ["nowhere"]}, "launcher": "torchrun", "resources": {"num_nodes": 1}}
     done = published.hostcore("run", published.job(**{**JOB, **own}, run_id="both"))
     assert done.code == 1, done.err
     assert published.document("both", "result.json")["status"] == "failed"
     assert done.err.count("error: ") == 1
     assert "error: EnvironmentFailed: No solution found" in done.err
     assert "nowhere was not found" in done.err
-
-
-def test_torchrun_builds_where_it_starts_the_ranks_and_whoever_submits_builds_nothing(published: Any) -> None:
-    own, elsewhere = published.environment["HOSTCORE_ENVIRONMENTS_DIR"], published.path / "of the submitting process"
-    resources = {"num_nodes": 2, "env": {"HOSTCORE_ENVIRONMENTS_DIR": own}}
-    job = published.job(**JOB, run_id="both", launcher="torchrun", resources=resources)
-    done = published.hostcore("run", job, HOSTCORE_ENVIRONMENTS_DIR=str(elsewhere))
-    assert done.code == 0, done.err
-    assert not elsewhere.exists()
-    run = published.run_directory("both")
-    assert python_of(run, 0) == python_of(run, 1)
-    assert python_of(run, 0).is_relative_to(own)
-    built = [(run / "logs" / f"torchrun.{node}.log").read_text().count("building it") for node in range(2)]
-    assert sorted(built) == [0, 1], "either of them may have rank 0"

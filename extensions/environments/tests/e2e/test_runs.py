@@ -5,12 +5,13 @@ import platform
 import subprocess
 import sys
 import tomllib
+from collections.abc import Callable
 from importlib.metadata import requires
 from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import COMMAND
+from command_line import COMMAND, Said
 from package_index import Index
 
 from hostcore.supervisor.environment import OWN
@@ -28,29 +29,48 @@ def published(workplace: Any) -> Any:
     return workplace
 
 
-def test_the_worker_runs_in_the_environment(published: Any) -> None:
-    done = published.hostcore("run", published.job(**BOTH))
+@pytest.fixture(scope="module")
+def first(make_workplace: Callable[[Path], Any], tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Said]:
+    """A workplace whose run ``own`` has ended. Since then, its index has a version 2.0, which adds 100 at each step."""
+    place = make_workplace(tmp_path_factory.mktemp("begun"))
+    place.index.publish("of-its-own", trainer="of-its-own", requires=["hostcore-hookspecs>=1,<2"])
+    done = place.hostcore("run", place.job(**BOTH, checkpoint_base_uri=str(place.path / "mirror")))
     assert done.code == 0, done.err
-    python = Path(published.output("own").splitlines()[0])
-    assert python.is_relative_to(published.environment["HOSTCORE_ENVIRONMENTS_DIR"])
+    assert sum_of(place, "own") == 4.0
+    place.index.publish("of-its-own", version="2.0", trainer="of-its-own", step=100)
+    return place, done
+
+
+@pytest.fixture
+def begun(first: tuple[Any, Said]) -> Any:
+    return first[0]
+
+
+def sum_of(place: Any, run_id: str) -> float:
+    return float(place.document(run_id, "result.json")["metrics"]["sum"])
+
+
+def lock_of(place: Any, run_id: str) -> Path:
+    return Path(place.run_directory(run_id) / "config" / "pylock.toml")
+
+
+def test_the_worker_runs_in_the_environment(first: tuple[Any, Said]) -> None:
+    place, done = first
+    python = Path(place.output("own").splitlines()[0])
+    assert python.is_relative_to(place.environment["HOSTCORE_ENVIRONMENTS_DIR"])
     assert "environment: Installed" in done.err
-    assert published.document("own", "result.json")["metrics"]["sum"] == 4.0
-    record = published.document("own", "config/run.json")
+    record = place.document("own", "config/run.json")
     (trainer,) = (one for one in record["plugins"] if one["kind"] == "trainer")
     assert (trainer["distribution"], trainer["version"]) == ("of-its-own", "1.0")
     assert trainer["sha256"]
-    lock = tomllib.loads((published.run_directory("own") / "config" / "pylock.toml").read_text())
-    names = {one["name"] for one in lock["packages"]}
+    names = {one["name"] for one in tomllib.loads(lock_of(place, "own").read_text())["packages"]}
     assert {"of-its-own", "torch", "pyarrow"} <= names
     assert not [name for name in names if name.startswith("hostcore")]
 
 
-def test_a_second_run_finds_the_environment(published: Any) -> None:
-    first = published.hostcore("validate", published.job(**BOTH))
-    assert first.code == 0, first.err
-    done = published.hostcore("run", published.job(**BOTH))
-    assert done.code == 0, done.err
-    assert "building" not in done.err
+def test_environments_are_listed_and_removed(published: Any) -> None:
+    checked = published.hostcore("validate", published.job(**BOTH))
+    assert checked.code == 0, checked.err
     (one,) = published.hostcore("environments", "list", "--json").json["environments"]
     assert one["made_for"] == ["of-its-own"]
     assert "the 10 last used are kept, and at most 50 GB" in published.hostcore("environments", "list").err
@@ -59,53 +79,78 @@ def test_a_second_run_finds_the_environment(published: Any) -> None:
     assert published.hostcore("environments", "list", "--json").json["environments"] == []
 
 
-def test_a_run_that_goes_on_installs_what_it_began_with(published: Any) -> None:
-    assert published.hostcore("run", published.job(**BOTH)).code == 0
-    published.index.publish("of-its-own", version="2.0", trainer="of-its-own", step=100)
-    assert published.hostcore("environments", "remove", "--all").code == 0
-    done = published.hostcore("resume", "own", "--set", "max_steps=6")
+@pytest.mark.parametrize("where", ["here", "on another machine"])
+def test_a_run_that_goes_on_installs_what_it_began_with(begun: Any, where: str) -> None:
+    """Here from its directory, on another machine from its mirror; in either case where nothing is installed."""
+    before, lock = begun.document("own", "result.json"), lock_of(begun, "own").read_bytes()
+    more = before["step"] + 2
+    elsewhere = {"HOSTCORE_ENVIRONMENTS_DIR": str(begun.path / f"environments {where}")}
+    if where == "here":
+        done = begun.hostcore("resume", "own", "--set", f"max_steps={more}", **elsewhere)
+    else:
+        begun.run_directory("own").rename(begun.path / "on the machine that is gone")
+        done = begun.hostcore("run", "job.json", "--set", f"max_steps={more}", **elsewhere)
+        assert "is fetched from" in done.err
     assert done.code == 0, done.err
-    assert published.document("own", "result.json")["metrics"]["sum"] == 6.0
-    another = published.hostcore("run", published.job(**{**BOTH, "run_id": "another"}))
-    assert another.code == 0, another.err
-    assert published.document("another", "result.json")["metrics"]["sum"] == 400.0
+    assert sum_of(begun, "own") == more
+    assert begun.document("own", "result.json")["attempt"] == before["attempt"] + 1
+    assert lock_of(begun, "own").read_bytes() == lock
 
 
-def test_one_that_goes_on_elsewhere_installs_what_is_in_its_mirror(published: Any) -> None:
-    job = published.job(**BOTH, checkpoint_base_uri=str(published.path / "mirror"))
-    assert published.hostcore("run", job).code == 0
-    lock = (published.run_directory("own") / "config" / "pylock.toml").read_bytes()
-    published.index.publish("of-its-own", version="2.0", trainer="of-its-own", step=100)
-    published.run_directory("own").rename(published.path / "on the machine that is gone")
-    elsewhere = {"HOSTCORE_ENVIRONMENTS_DIR": str(published.path / "environments of another machine")}
-    done = published.hostcore("run", job, "--set", "max_steps=6", **elsewhere)
-    assert done.code == 0, done.err
-    assert "is fetched from" in done.err
-    result = published.document("own", "result.json")
-    assert (result["attempt"], result["metrics"]["sum"]) == (2, 6.0)
-    assert (published.run_directory("own") / "config" / "pylock.toml").read_bytes() == lock
-
-
-def test_a_new_run_takes_the_versions_of_the_last_for_a_while(published: Any) -> None:
-    assert published.hostcore("run", published.job(**BOTH)).code == 0
-    published.index.publish("of-its-own", version="2.0", trainer="of-its-own", step=100)
+def test_a_new_run_takes_the_versions_and_the_environment_of_the_last_for_a_while(begun: Any) -> None:
     for run_id, reuse, total in (("again", "", 4.0), ("anew", "0", 400.0)):
-        job = published.job(**{**BOTH, "run_id": run_id})
-        done = published.hostcore("run", job, HOSTCORE_ENVIRONMENTS_REUSE_SECONDS=reuse)
+        job = begun.job("again.json", **{**BOTH, "run_id": run_id})
+        done = begun.hostcore("run", job, HOSTCORE_ENVIRONMENTS_REUSE_SECONDS=reuse)
         assert done.code == 0, done.err
-        assert ("as they were resolved" in done.err) == (run_id == "again")
-        assert published.document(run_id, "result.json")["metrics"]["sum"] == total
+        assert ("as they were resolved" in done.err) == ("building" not in done.err) == (run_id == "again")
+        assert sum_of(begun, run_id) == total
 
 
-def test_a_job_may_name_an_index_which_is_asked_first(published: Any) -> None:
-    assert published.hostcore("run", published.job(**BOTH)).code == 0
-    more = Index(published.path / "more")
+def test_a_job_may_name_an_index_which_is_asked_first(begun: Any) -> None:
+    more = Index(begun.path / "more")
     more.path.mkdir()
-    more.publish("of-its-own", trainer="of-its-own", step=100)
+    more.publish("of-its-own", trainer="of-its-own", step=10)
     environment = {"requirements": ["of-its-own"], "indexes": [more.path.as_uri()]}
-    done = published.hostcore("run", published.job(**{**BOTH, "environment": environment, "run_id": "more"}))
+    done = begun.hostcore("run", begun.job("more.json", **{**BOTH, "environment": environment, "run_id": "more"}))
     assert done.code == 0, done.err
-    assert published.document("more", "result.json")["metrics"]["sum"] == 400.0
+    assert sum_of(begun, "more") == 40.0
+
+
+def test_a_lock_is_installed_as_it_is(begun: Any) -> None:
+    (begun.path / "pylock.toml").write_text(lock_of(begun, "own").read_text())
+    locked = {**BOTH, "environment": {"lock": "pylock.toml"}, "run_id": "locked"}
+    done = begun.hostcore("run", begun.job("locked.json", **locked))
+    assert done.code == 0, done.err
+    assert sum_of(begun, "locked") == 4.0
+
+
+def test_the_environment_belongs_to_the_job(begun: Any) -> None:
+    begun.index.publish("another", trainer="another")
+    other = {**BOTH, "environment": {"requirements": ["of-its-own", "another"]}, "max_steps": 8}
+    done = begun.hostcore("run", begun.job("other.json", **other), "--json")
+    assert done.code == 2
+    assert "environment" in done.json["errors"][0]["message"]
+
+
+STARTS = """
+import os, sys
+with open(os.environ["STARTS"], "a") as file:
+    print(sys.executable, *sys.orig_argv[1:], file=file)
+"""
+
+
+def test_no_worker_of_another_python_is_given_the_run(begun: Any) -> None:
+    (begun.path / "site").mkdir()
+    (begun.path / "site" / "sitecustomize.py").write_text(STARTS)
+    starts = begun.path / "starts"
+    seen = {"PYTHONPATH": str(begun.path / "site"), "STARTS": str(starts)}
+    assert begun.hostcore("run", begun.job("seen.json", **{**BOTH, "run_id": "seen"}), **seen).code == 0
+    assert begun.hostcore("resume", "seen", "--set", "max_steps=6", **seen).code == 0
+    # One that was started before the job was known has no contract among its arguments, and was ended without one.
+    workers = [line for line in starts.read_text().splitlines() if "-m hostcore.worker" in line and "contract" in line]
+    assert len(workers) == 2
+    environments = begun.environment["HOSTCORE_ENVIRONMENTS_DIR"]
+    assert all(line.startswith(environments) for line in workers)
 
 
 FOLDER_PROJECT = """
@@ -122,55 +167,20 @@ build-backend = "hatchling.build"
 """
 
 
-@pytest.mark.parametrize("locked", [False, True], ids=["requirements", "lock"])
-def test_a_folder_is_installed_as_it_is_now(workplace: Any, locked: bool) -> None:
+def test_a_folder_is_installed_as_it_is_now_also_from_a_lock(workplace: Any) -> None:
     project = workplace.path / "mine"
     project.mkdir()
     (project / "pyproject.toml").write_text(FOLDER_PROJECT)
-    environment: dict[str, object] = {"requirements": ["./mine"]}
-    for run_id, step in (("first", 1), ("second", 10)):
+    by_name, locked = {"requirements": ["./mine"]}, {"lock": "pylock.toml"}
+    for run_id, step, environment in (("first", 1, by_name), ("second", 10, by_name), ("third", 100, locked)):
         (project / "in_a_folder.py").write_text(workplace.index.source(step))
+        if environment is locked:
+            lock = lock_of(workplace, "first").read_text()
+            (workplace.path / "pylock.toml").write_text(lock.replace(str(project), "./mine"))
         own = {"trainer": "in-a-folder", "environment": environment, "run_id": run_id}
         done = workplace.hostcore("run", workplace.job(**own))
         assert done.code == 0, done.err
-        assert workplace.document(run_id, "result.json")["metrics"]["sum"] == 4.0 * step
-        if locked:
-            lock = (workplace.run_directory("first") / "config" / "pylock.toml").read_text()
-            (workplace.path / "pylock.toml").write_text(lock.replace(str(project), "./mine"))
-            environment = {"lock": "pylock.toml"}
-
-
-STARTS = """
-import os, sys
-with open(os.environ["STARTS"], "a") as file:
-    print(sys.executable, *sys.orig_argv[1:], file=file)
-"""
-
-
-def test_no_worker_of_another_python_is_given_the_run(published: Any) -> None:
-    assert published.hostcore("validate", published.job(**BOTH)).code == 0
-    (published.path / "site").mkdir()
-    (published.path / "site" / "sitecustomize.py").write_text(STARTS)
-    starts = published.path / "starts"
-    seen = {"PYTHONPATH": str(published.path / "site"), "STARTS": str(starts)}
-    assert published.hostcore("run", published.job(**BOTH), **seen).code == 0
-    assert published.hostcore("resume", "own", "--set", "max_steps=6", **seen).code == 0
-    # One that was started before the job was known has no contract among its arguments, and was ended without one.
-    workers = [line for line in starts.read_text().splitlines() if "-m hostcore.worker" in line and "contract" in line]
-    assert len(workers) == 2
-    environments = published.environment["HOSTCORE_ENVIRONMENTS_DIR"]
-    assert all(line.startswith(environments) for line in workers)
-
-
-def test_a_lock_is_installed_as_it_is(published: Any) -> None:
-    assert published.hostcore("run", published.job(**BOTH)).code == 0
-    resolved = (published.run_directory("own") / "config" / "pylock.toml").read_text()
-    (published.path / "pylock.toml").write_text(resolved)
-    published.index.publish("of-its-own", version="2.0", trainer="of-its-own", step=100)
-    locked = {**BOTH, "environment": {"lock": "pylock.toml"}, "run_id": "locked"}
-    done = published.hostcore("run", published.job(**locked))
-    assert done.code == 0, done.err
-    assert published.document("locked", "result.json")["metrics"]["sum"] == 4.0
+        assert sum_of(workplace, run_id) == 4.0 * step
 
 
 def test_the_lock_of_a_uv_project_is_installed_as_it_is(workplace: Any) -> None:
@@ -297,7 +307,6 @@ def test_a_disk_that_is_full_in_the_middle_is_one_error_and_nothing_stays(publis
         ({"interpreter": "/nowhere/python"}, "/environment/interpreter", "cannot be started: No such file"),
         ({"interpreter": "/bin/true"}, "/environment/interpreter", "is no Python 3: it exited with 0"),
         ({"lock": "nowhere.toml"}, "/environment/lock", "there is no lock"),
-        ({"requirements": ["nowhere"]}, "/environment/requirements", "nowhere was not found"),
         ({"requirements": ["of-its-own==1.0", "of-its-own==2.0"]}, "/environment/requirements", "unsatisfiable"),
         ({"requirements": ["a"], "python": "3.99"}, "/environment/python", "No interpreter found for Python 3.99"),
         ({"requirements": ["-r other.txt"]}, "/environment/requirements/0", "is an option"),
@@ -312,15 +321,6 @@ def test_an_environment_that_cannot_be(
     assert error["pointer"] == pointer
     assert message in error["message"]
     assert error["hint"]
-
-
-def test_the_environment_belongs_to_the_job(published: Any) -> None:
-    assert published.hostcore("run", published.job(**BOTH)).code == 0
-    published.index.publish("another", trainer="another")
-    other = {**BOTH, "environment": {"requirements": ["of-its-own", "another"]}, "max_steps": 8}
-    done = published.hostcore("run", published.job(**other), "--json")
-    assert done.code == 2
-    assert "environment" in done.json["errors"][0]["message"]
 
 
 def test_a_place_for_environments_that_cannot_be_is_one_error(published: Any) -> None:
