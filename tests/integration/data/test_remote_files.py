@@ -24,11 +24,18 @@ def write(path: Path, *, rows: int = 4000, seed: int = 0) -> Path:
     return path
 
 
-def test_a_file_on_a_server_is_read_in_order_and_a_small_row_group_at_once(server: Any) -> None:
-    write(server.folder / "a.parquet")
-    dataset = opened(ParquetSource, server.url("a.parquet"))
-    assert values(dataset) == list(range(4000))
-    assert values(dataset, offset=999) == [999, 1999, 2999, 3999]
+@pytest.mark.parametrize(
+    ("rows", "columns"),
+    [(4000, ()), (400, ("n", "word"))],
+    ids=["all columns", "those around a small one that nobody reads"],
+)
+def test_a_file_on_a_server_is_read_in_order_and_a_small_row_group_at_once(
+    server: Any, rows: int, columns: tuple[str, ...]
+) -> None:
+    write(server.folder / "a.parquet", rows=rows)
+    dataset = opened(ParquetSource, server.url("a.parquet"), columns=columns)
+    assert values(dataset) == list(range(rows))
+    assert values(dataset, offset=rows // 4 - 1) == [rows * part // 4 - 1 for part in range(1, 5)]
     server.requests.clear()
     list(dataset.read_shard(dataset.shards()[1], None, 0))
     assert [method for method, _ in server.requests].count("GET") == 1
