@@ -30,7 +30,7 @@ def after(event: MakeEvent) -> Callable[..., RunProgress]:
     ("told", "eta"),
     [
         ([(START, 0, 10), (Metrics(metrics={"train/loss": 0.5}), 20, 14)], 16),
-        ([(RunResumed(path="c"), 80, 1), (START, 80, 2), (Metrics(metrics={}), 90, 7)], 5),
+        ([(Progress(), 70, 1), (RunResumed(path="c"), 80, 1), (START, 80, 2), (Metrics(metrics={}), 90, 7)], 5),
         ([(START, 0, 600), (Progress(), 50, 601)], 1),
         ([(START, 0, 0), *((Progress(), step, 3600 + step) for step in range(1, 61))], 40),
         ([(Metrics(metrics={}), 1, 0)], None),
