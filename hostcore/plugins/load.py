@@ -7,6 +7,7 @@ import difflib
 import importlib
 import inspect
 import sys
+from abc import ABCMeta
 from collections.abc import Collection, Mapping
 from functools import partial
 from pathlib import Path
@@ -204,7 +205,7 @@ def _check_constructor(owner: type, passes: Mapping[str, Any], ref: PluginRef) -
         problem = f"{owner.__qualname__} is abstract, without {missing}"
     else:
         try:
-            signature = inspect.signature(owner)
+            signature = _constructor_signature(owner)
         except (TypeError, ValueError):  # written in C, or behind a metaclass's __getattr__; the call shows it
             return
         try:
@@ -219,6 +220,16 @@ def _check_constructor(owner: type, passes: Mapping[str, Any], ref: PluginRef) -
         hint = "A trainer finds its hyperparameters in ctx.hyperparams."
     message = f"{named(ref)}: {problem}; the host passes {expected}"
     raise PluginError(message, code="plugin.construct", hint=hint, about=ref)
+
+
+def _constructor_signature(owner: type) -> inspect.Signature:
+    """Return the signature of a class.
+
+    For a class without a constructor, ``inspect.signature`` evaluates the text signature of ``object`` in a copy of
+    ``sys.modules``: several milliseconds in a process that has imported torch.
+    """
+    has_own = any(getattr(owner, name) is not getattr(object, name) for name in ("__init__", "__new__"))
+    return inspect.signature(owner) if has_own or type(owner) not in (type, ABCMeta) else inspect.Signature()
 
 
 def _import_path_refused(found: str, pointer: str | None = None) -> HostcoreError:
