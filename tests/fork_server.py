@@ -419,7 +419,8 @@ def _connect(imported: tuple[str, ...]) -> socket.socket:
     """A line to the server, which is started if there is none: the first that gets its address does."""
     run = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
     digest = hashlib.sha256(" ".join(imported).encode()).hexdigest()[:16]  # an address has at most 107 characters
-    address = _listening[0] if _listening else f"\0hostcore-tests-{run}-{digest}".encode()
+    fits = _frameworks.issuperset(imported) if imported else not _frameworks
+    address = _listening[0] if _listening and fits else f"\0hostcore-tests-{run}-{digest}".encode()
     while True:
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener, suppress(OSError):
             listener.bind(address)
@@ -443,10 +444,11 @@ def _connect(imported: tuple[str, ...]) -> socket.socket:
         time.sleep(0.01)
 
 
-#: Where the server listens, in itself and its forks, whose environment need not be that of the tests.
+#: Address of the server that this process is a fork of.
 _listening: list[bytes] = []
-#: What a server was asked to import beside PRELOADED, in itself and its forks.
-_frameworks: list[str] = []
+#: What that server has imported beside PRELOADED. Its forks are larger, and each costs more: commands that need none of
+#: these are forks of a server that has PRELOADED alone.
+_frameworks: set[str] = set()
 #: So that they are not collected, and warned of, while they run.
 _started: list[subprocess.Popen[bytes]] = []
 
@@ -486,7 +488,7 @@ def _serve(listener: socket.socket, imported: Sequence[str]) -> Callable[[], obj
     :return: In a fork: what it is to do. The server itself never returns.
     """
     _listening.append(listener.getsockname())
-    _frameworks.extend(imported)
+    _frameworks.update(imported)
     for module in (*PRELOADED, *imported):
         # An extension may not be installed, as on a machine that is lent for `tests/gpu`.
         if module in imported or importlib.util.find_spec(module.partition(".")[0]):
