@@ -1,8 +1,7 @@
-"""The job of an example trainer over prepared data, as its tests and the conformance kit run it."""
+"""The job of an example trainer over prepared data, as its tests run it."""
 
 import json
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import attrs
@@ -38,19 +37,3 @@ def begins_with_given_weights(trainer: Any, ctx: StepContext, folder: Path) -> N
     begun = trainer.configure(attrs.evolve(ctx, model_handles={"weights": str(folder / "model.safetensors")}))
     for before, after in zip(trained.model.parameters(), begun.model.parameters(), strict=True):
         assert torch.equal(before, after)
-
-
-class PreparedJob:
-    """Harness of the conformance kit: a job over data in a folder of its own."""
-
-    def __enter__(self) -> "PreparedJob":
-        self._folder = TemporaryDirectory()
-        self.job = self.prepared(Path(self._folder.name))
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._folder.cleanup()
-
-    def prepared(self, folder: Path) -> dict[str, Any]:
-        """Write the data into a folder; return the job over it."""
-        raise NotImplementedError

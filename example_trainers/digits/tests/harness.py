@@ -1,20 +1,34 @@
 """What the conformance kit trains on: the package's own job, over a few rows."""
 
-import sys
+import json
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from digits.prepare_data import prepare
 
-sys.path.append(str(Path(__file__).parents[3] / "tests"))  # for `hostcore check`; pytest has it
-from prepared_job import PreparedJob, job_over
-
-JOB = Path(__file__).parents[1] / "job.json"
+HERE = Path(__file__).parent
 
 
-class Digits(PreparedJob):
+class Digits:
     """Handwritten digits that come with scikit-learn, a small network, small batches."""
 
-    def prepared(self, folder: Path) -> dict[str, Any]:
+    def __enter__(self) -> "Digits":
+        self._folder = TemporaryDirectory()
+        self.job = self._prepared(Path(self._folder.name))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._folder.cleanup()
+
+    def _prepared(self, folder: Path) -> dict[str, Any]:
         prepare(folder)
-        return job_over(folder, JOB, batch_size=16, callbacks=[], hyperparams={"channels": 4})
+        return {**job(folder, batch_size=16), "hyperparams": {"channels": 4}}
+
+
+def job(folder: Path, batch_size: int) -> dict[str, Any]:
+    """The package's job over the prepared data in a folder."""
+    job: dict[str, Any] = json.loads((HERE.parent / "job.json").read_text())
+    for split, file in (("dataset", "train"), ("validation", "validation"), ("test", "test")):
+        job[split] |= {"parquet_paths": [str(folder / f"{file}.parquet")], "batch_size": batch_size}
+    return {**job, "device": "cpu", "callbacks": []}
