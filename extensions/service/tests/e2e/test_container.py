@@ -165,19 +165,9 @@ def test_torchrun_with_the_flags_of_train_py_runs_two_ranks(container: Container
     # The operator's variables are those of the machine; torchrun sets its own for the ranks.
     operators = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "localhost", "MASTER_PORT": "1", "GPUS_PER_NODE": "2"}
     cleared = dict.fromkeys((name.upper() for name in names), "")
-    process = container.start(
-        *(
-            sys.executable,
-            "-m",
-            "torch.distributed.run",
-            "--standalone",
-            "--nproc-per-node=2",
-            "train.py",
-            *flags,
-            *extra,
-        ),
-        **{**operators, **cleared, "TRAINING_EXTRA_ARGS_JSON": ""},
-    )
+    ranks = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "train.py"]
+    variables = {**operators, **cleared, "TRAINING_EXTRA_ARGS_JSON": ""}
+    process = container.start(*ranks, *flags, *extra, **variables)
     _, err = process.communicate(timeout=600)
     assert process.returncode == 0, err
     assert (container.result["status"], container.result["step"]) == ("succeeded", 20)
@@ -203,7 +193,7 @@ def test_as_the_first_process_of_a_container_it_heeds_a_stop_and_writes_a_checkp
     alone += ["--pid", "--fork", "--mount-proc", "--kill-child"]
     if unshare is None or subprocess.run([unshare, *alone, "true"], check=False, capture_output=True).returncode:
         pytest.skip("no namespaces of processes can be made here")
-    arguments = (
+    arguments = [
         sys.executable,
         "-P",
         "-m",
@@ -212,7 +202,7 @@ def test_as_the_first_process_of_a_container_it_heeds_a_stop_and_writes_a_checkp
         "100000",
         "--metric-every",
         "1",
-    )
+    ]
     environment = {"TRAINING_EXTRA_ARGS_JSON": '{"lr": 1, "device": "cpu"}', "STEP_SECONDS": "0.02"}
     process = container.start(unshare, *alone, *arguments, **environment)
     try:
