@@ -183,7 +183,7 @@ def test_a_stream_shows_that_it_lives_and_ends_when_its_job_is_seen_no_more_or_i
             directory = RunDirectory(app.state.settings.runs / "a")
             directory.make()
             url = f"http://127.0.0.1:{listening.getsockname()[1]}/v1/jobs/a"
-            pool = urllib3.PoolManager(maxsize=20)
+            pool = urllib3.PoolManager(maxsize=20, timeout=120)  # a stream that shows nothing fails the test
 
             def opened(what: str, form: str) -> Any:
                 return pool.request("GET", f"{url}/{what}", headers={"Accept": form}, preload_content=False)
