@@ -70,8 +70,8 @@ class Place:
 
     def start(self, *words: str) -> "subprocess.Popen[Any]":
         """Start the command."""
-        devnull = subprocess.DEVNULL
-        return hostcore(words, imported=OPTUNA, cwd=self.path, env=self.environment, stdin=devnull, stdout=devnull, stderr=devnull)
+        streams = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+        return hostcore(words, imported=OPTUNA, cwd=self.path, env=self.environment, **streams)
 
     def status(self, sweep: str = "walk") -> Any:
         """What ``hostcore sweep status --json`` prints."""
