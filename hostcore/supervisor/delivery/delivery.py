@@ -141,6 +141,8 @@ class Delivery:
             reserve=reserve,
             reason=self._upload_in_words,
         )
+        # A later copy of the log, which grows while the reporters are waited for, is nothing that the job requires.
+        not_copied = self._uploads.missing()
         required = [one for one in self._reporters if one.subscription.required]
         for one in self._reporters:
             one.hurry()
@@ -152,7 +154,7 @@ class Delivery:
             reserve=reserve,
         )
         behind = [one.subscription.label for one in required if not one.source.is_complete]
-        missing = [*self._uploads.missing(), *behind]
+        missing = [*(label for label in self._uploads.missing() if label in not_copied), *behind]
         return self._not_delivered(missing) if missing else None
 
     def finish(self, limits: WaitLimits) -> None:

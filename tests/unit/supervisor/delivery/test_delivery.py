@@ -12,6 +12,7 @@ from desk import Ear
 from uploading import QUICK, Folder, Gate, Run, context, destination
 
 from hostcore.events.merger import Entry, EventLog
+from hostcore.supervisor.delivery.artifacts_source import UploadLimits
 from hostcore.supervisor.delivery.delivery import SHORT_WAIT, Delivery, WaitLimits
 from hostcore.supervisor.delivery.units import Inventory
 from hostcore.supervisor.delivery.uploads import Uploads
@@ -45,13 +46,13 @@ def ended(run: Run, mirror: Folder) -> Iterator[Callable[..., Ended]]:
     """``ended(ear, required=True)``: a run with the uploader of the mirror, whose workers have ended."""
     made: list[Ended] = []
 
-    def end(*ears: Ear, required: bool = False, written: int = 1, **keys: Any) -> Ended:
+    def end(*ears: Ear, required: bool = False, written: int = 1, limits: UploadLimits = QUICK, **keys: Any) -> Ended:
         one = Ended(**keys)
         one.uploads = Uploads(
             [destination(mirror, required=required)],
             Inventory.of(run.directory),
             context(run),
-            limits=QUICK,
+            limits=limits,
             clock=lambda: one.now,
         )
         one.delivery = Delivery(
@@ -154,6 +155,28 @@ def test_a_required_reporter_is_waited_for_as_long_as_it_takes_events(ended: Cal
     run[0].is_ready = lambda: len(ear.heard) >= run[0].now // 10
     assert run[0].delivery.settle(WaitLimits(required=20.0)) is None
     assert run[0].now >= 80
+
+
+def test_a_copy_of_the_growing_log_is_nothing_that_a_required_uploader_owes(
+    ended: Callable[..., Ended], mirror: Folder, run: Run
+) -> None:
+    """Only required reporters are waited for by then; they take their event while the copy is under way."""
+    gate, found_drained = Gate(mirror, "logs/events.jsonl"), []
+
+    def let_the_log_grow() -> bool:
+        found_drained.append(waiting.uploads.is_drained())
+        if found_drained[-2:] == [True, True] and found_drained.count(True) == 2:
+            gate.close()
+            log = EventLog(run.directory.events, run_id="a", attempt=1)
+            waiting.delivery.on_events(log.extend([Entry(payload=events.EpochStarted(), step=1, epoch=0)]))
+            log.close()
+        return True
+
+    ear = Ear(do=lambda method, _: gate.wait() if method == "report_event" else None, required=True)
+    waiting = ended(ear, required=True, limits=attrs.evolve(QUICK, live_seconds=0.0), is_ready=let_the_log_grow)
+    assert waiting.delivery.settle(WaitLimits(uploads=math.inf, required=math.inf)) is None
+    assert "logs/events.jsonl" in mirror.begun
+    gate.open()
 
 
 def test_a_required_reporter_that_takes_nothing_fails_the_run(ended: Callable[..., Ended]) -> None:
