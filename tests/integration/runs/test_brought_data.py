@@ -7,6 +7,11 @@ from typing import Any
 
 import pytest
 
+import hostcore
+from hostcore.errors import all_errors
+from hostcore.runs.result import RunResult
+from hostcore_hookspecs import HostcoreError
+
 HERE = Path(__file__).parent
 DATASET = {"source": "data_trainer:Numbers", "rows": 26, "batch_size": 4, "shuffle": True}
 VALIDATION = {"source": "data_trainer:Numbers", "rows": 10, "first": 100, "batch_size": 3}
@@ -19,14 +24,32 @@ def brings(project: Any) -> Any:
     return project
 
 
+def settings(run_id: str, **keys: Any) -> dict[str, Any]:
+    """A job; keys that are None are none of it."""
+    usual = {"trainer": "data_trainer:Trainer", "metric_every": 1, "epochs": 2, "validate_every": "epoch"}
+    keys = {"run_id": run_id, "device": "cpu", "terminal": False, **usual, **keys}
+    return {key: value for key, value in keys.items() if value is not None}
+
+
 def job(brings: Any, run_id: str, **keys: Any) -> Path:
-    settings = {"trainer": "data_trainer:Trainer", "metric_every": 1, "epochs": 2, "validate_every": "epoch"}
-    job = {key: value for key, value in {**settings, **keys}.items() if value is not None}
-    return brings.job(f"{run_id}.json", run_id=run_id, **job)
+    return brings.job(f"{run_id}.json", **settings(run_id, **keys))
 
 
 def losses(brings: Any, run_id: str) -> dict[int, float | None]:
     return brings.run(run_id).metric("train/loss")
+
+
+def refused(run_id: str, **keys: Any) -> HostcoreError:
+    """The only error of a run in this process that leaves nothing."""
+    with pytest.raises(HostcoreError) as caught:
+        here_run(run_id, **keys)
+    (error,) = all_errors(caught.value)
+    assert not Path("runs", run_id).exists()
+    return error
+
+
+def here_run(run_id: str, **keys: Any) -> RunResult:
+    return hostcore.run(settings(run_id, **keys))
 
 
 def of(brings: Any, run_id: str, name: str) -> list[dict[str, Any]]:
@@ -76,9 +99,10 @@ def test_validate_shows_what_the_trainer_brings(brings: Any) -> None:
     assert not brings.run("shown").path.exists()
 
 
-def test_data_that_is_brought_and_not_used_is_no_mistake_of_the_job(brings: Any) -> None:
-    said = brings.command("validate", job(brings, "unused", validate_every=None))
-    assert (said.code, said.err) == (0, "")
+@pytest.mark.usefixtures("here")
+def test_data_that_is_brought_and_not_used_is_no_mistake_of_the_job() -> None:
+    result = here_run("unused", validate_every=None)
+    assert (result.status, result.warnings) == ("succeeded", ())
 
 
 def test_what_the_job_says_wins_as_a_whole(brings: Any) -> None:
@@ -92,9 +116,10 @@ def test_what_the_job_says_wins_as_a_whole(brings: Any) -> None:
     assert json.loads(found.out)["brought"] == {}
 
 
-def test_callbacks_may_wrap_what_the_trainer_brings(brings: Any) -> None:
-    said = brings.command("validate", job(brings, "wrapped", callbacks=["data_trainer:Shorter"]), "--json")
-    assert json.loads(said.out)["num_rows"] == 8, said.err
+@pytest.mark.usefixtures("here")
+def test_callbacks_may_wrap_what_the_trainer_brings() -> None:
+    result = here_run("wrapped", callbacks=["data_trainer:Shorter"])
+    assert (result.status, result.step) == ("succeeded", 4), "of 8 rows in batches of 4, twice"
 
 
 def test_a_killed_run_goes_on_as_if_it_had_not_been(brings: Any, trained: Any) -> None:
@@ -134,29 +159,30 @@ def test_two_ranks_share_the_data_out(brings: Any) -> None:
     ],
     ids=["batch size", "rows", "order", "what only the source knows"],
 )
-def test_a_run_does_not_go_on_with_other_data(brings: Any, change: dict[str, Any], told: str) -> None:
+@pytest.mark.usefixtures("here")
+def test_a_run_does_not_go_on_with_other_data(change: dict[str, Any], told: str) -> None:
     run_id = f"other-{next(iter(change)).replace('_', '-')}"
-    data = brings.path / f"{run_id}.data"
-    data.write_text(json.dumps({"dataset": DATASET}))
+    data = Path(f"{run_id}.data")
     keys = {"hyperparams": {"sections": data.name}, "validate_every": None, "epochs": None}
-    assert brings.command("run", job(brings, run_id, max_steps=3, **keys)).code == 0
-    before = brings.run(run_id).tree()
+    data.write_text(json.dumps({"dataset": DATASET}))
+    assert here_run(run_id, max_steps=3, **keys).status == "succeeded"
+    before = {path: path.read_bytes() for path in Path("runs", run_id).rglob("*") if path.is_file()}
     data.write_text(json.dumps({"dataset": {**DATASET, **change}}))
-    said = brings.command("run", job(brings, run_id, max_steps=5, **keys))
-    assert said.code == 2
-    assert told in said.err
-    assert "/trainer" in said.err
-    assert brings.run(run_id).tree() == before
+    with pytest.raises(HostcoreError) as caught:
+        here_run(run_id, max_steps=5, **keys)
+    (error,) = all_errors(caught.value)
+    assert told in error.message
+    assert error.pointer == "/trainer"
+    assert {path: path.read_bytes() for path in Path("runs", run_id).rglob("*") if path.is_file()} == before
     data.write_text(json.dumps({"dataset": {**DATASET, "readahead": 0}}))
-    assert brings.command("run", job(brings, run_id, max_steps=5, **keys)).code == 0
-    assert len(losses(brings, run_id)) == 5
+    assert here_run(run_id, max_steps=5, **keys).step == 5
 
 
-def test_a_global_batch_is_made_of_the_batches_that_the_trainer_brings(brings: Any) -> None:
-    said = brings.command("run", job(brings, "global", global_batch_size=6))
-    assert said.code == 2
-    assert "batches of 4 on 1 rank cannot make up a global batch of 6 rows" in said.err
-    assert "/global_batch_size" in said.err
+@pytest.mark.usefixtures("here")
+def test_a_global_batch_is_made_of_the_batches_that_the_trainer_brings() -> None:
+    error = refused("global", global_batch_size=6)
+    assert "batches of 4 on 1 rank cannot make up a global batch of 6 rows" in error.message
+    assert error.pointer == "/global_batch_size"
 
 
 def test_a_checkpoint_is_evaluated_on_what_the_trainer_brings(brings: Any, trained: Any) -> None:
@@ -193,29 +219,22 @@ def test_a_checkpoint_is_evaluated_on_what_the_trainer_brings(brings: Any, train
         ),
     ],
 )
-def test_what_is_wrong_with_brought_data_is_one_error_that_names_the_trainer(
-    brings: Any, sections: Any, words: list[str]
-) -> None:
-    (brings.path / "wrong.data").write_text(json.dumps(sections))
-    keys = {"hyperparams": {"sections": "wrong.data"}, "validate_every": None, "epochs": 1}
-    said = brings.command("run", job(brings, "wrong", **keys), "--json")
-    assert said.code == 2
-    (error,) = json.loads(said.out)["errors"]
-    assert error["pointer"] == "/trainer"
-    told = f"{error['message']} {error['hint']}"
+@pytest.mark.usefixtures("here")
+def test_what_is_wrong_with_brought_data_is_one_error_that_names_the_trainer(sections: Any, words: list[str]) -> None:
+    Path("wrong.data").write_text(json.dumps(sections))
+    error = refused("wrong", hyperparams={"sections": "wrong.data"}, validate_every=None, epochs=1)
+    assert error.pointer == "/trainer"
+    told = f"{error.message} {error.hint}"
     assert "the trainer data_trainer:Trainer" in told
     for one in words:
         assert one in told
-    assert not brings.run("wrong").path.exists()
 
 
-def test_a_trainer_that_fails_to_bring_its_data_is_an_error_of_its_own(brings: Any) -> None:
-    said = brings.command("validate", job(brings, "raises", hyperparams={"wrong": "no such split"}))
-    assert said.code == 2
-    assert "the trainer data_trainer:Trainer could not be started: ValueError: no such split" in said.err
-    said = brings.command("validate", job(brings, "raises", hyperparams={"wrong": "settings"}))
-    assert said.code == 2
-    assert "/hyperparams/wrong" in said.err
+@pytest.mark.usefixtures("here")
+def test_a_trainer_that_fails_to_bring_its_data_is_an_error_of_its_own() -> None:
+    error = refused("raises", hyperparams={"wrong": "no such split"})
+    assert "the trainer data_trainer:Trainer could not be started: ValueError: no such split" in error.message
+    assert refused("raises", hyperparams={"wrong": "settings"}).pointer == "/hyperparams/wrong"
 
 
 @pytest.mark.parametrize(
@@ -230,11 +249,10 @@ def test_a_trainer_that_fails_to_bring_its_data_is_an_error_of_its_own(brings: A
         ({"max_steps": 3, "epochs": None, "validate_every": 2}, "/validate_every", 'no "validation" data'),
     ],
 )
+@pytest.mark.usefixtures("here")
 def test_a_job_without_data_is_refused_once_its_trainer_brings_none(
-    brings: Any, keys: dict[str, Any], pointer: str, words: str
+    keys: dict[str, Any], pointer: str, words: str
 ) -> None:
-    settings = {"trainer": "small_trainer:Trainer", "validate_every": None, **keys}
-    said = brings.command("validate", job(brings, "none", **settings))
-    assert said.code == 2
-    assert words in said.err
-    assert f"at: {pointer}" in said.err
+    error = refused("none", **{"trainer": "small_trainer:Trainer", "validate_every": None, **keys})
+    assert words in error.message
+    assert error.pointer == pointer

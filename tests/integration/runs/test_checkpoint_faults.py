@@ -75,6 +75,15 @@ def flip(path: Path) -> None:
     path.write_bytes(content)
 
 
+@pytest.fixture(scope="module")
+def whole(here: Path) -> Mapping[int, float]:
+    """The metric of a run of eight steps that nothing has happened to."""
+    job = {"trainer": "small_trainer:Trainer", "device": "cpu", "terminal": False, "metric_every": 1}
+    events: list[Event] = []
+    result = hostcore.run({**job, "run_id": "whole", "max_steps": 8}, on_event=events.append)
+    return metric([Outcome(result, events)])
+
+
 class TestADamagedCheckpoint:
     @pytest.mark.parametrize(
         ("damage", "reason"),
@@ -88,9 +97,8 @@ class TestADamagedCheckpoint:
         ids=["content", "missing", "truncated", "record", "uncommitted"],
     )
     def test_is_passed_over_for_an_older_one_and_the_run_ends_the_same(
-        self, start: Callable, folder: Path, damage: Callable, reason: str
+        self, start: Callable, folder: Path, whole: Mapping, damage: Callable, reason: str
     ) -> None:
-        whole = start(run_id=f"whole-{folder.parent.name}", max_steps=8)
         first = start(max_steps=6, checkpoint_every=2)
         damage(folder / "step-000006")
         second = start(max_steps=8)
@@ -98,7 +106,7 @@ class TestADamagedCheckpoint:
         assert skipped.path == "checkpoints/step-000006"
         assert reason in skipped.reason
         assert second.of("run_resumed")[0].path == "checkpoints/step-000004"
-        assert metric([first, second]) == metric([whole])
+        assert metric([first, second]) == whole
         assert second.result.step == 8
 
     def test_when_all_are_damaged_the_run_begins_again(self, start: Callable, folder: Path) -> None:
@@ -173,23 +181,16 @@ class TestOtherData:
 
 
 class TestFromACheckpointOfAnotherRun:
-    def test_a_run_goes_on_from_there_and_records_its_parent(self, start: Callable, folder: Path, here: Path) -> None:
-        whole = start(run_id="parent-whole", max_steps=7)
-        first = start(max_steps=4)
-        child = start(run_id="child", max_steps=7, resume_from_checkpoint=str(folder / "step-000004.json"))
-        assert child.result.status == "succeeded"
+    def test_a_run_goes_on_from_there_and_records_its_parent_also_in_later_attempts(
+        self, start: Callable, folder: Path, whole: Mapping, here: Path
+    ) -> None:
+        first, parent = start(max_steps=4), str(folder / "step-000004.json")
+        child = start(run_id="child", max_steps=5, resume_from_checkpoint=parent)
+        again = start(run_id="child", max_steps=8)
         assert child.of("run_resumed")[0].path == str(folder / "step-000004")
-        assert metric([first, child]) == metric([whole])
-        record = orjson.loads((here / "child" / "config" / "run.json").read_bytes())
-        assert record["parent"] == str(folder / "step-000004.json")
-
-    def test_its_parent_stays_recorded_in_later_attempts(self, start: Callable, folder: Path, here: Path) -> None:
-        start(max_steps=4)
-        parent = str(folder / "step-000004")
-        start(run_id="child-2", max_steps=5, resume_from_checkpoint=parent)
-        again = start(run_id="child-2", max_steps=6)
         assert again.of("run_resumed")[0].path == "checkpoints/step-000005"
-        assert orjson.loads((here / "child-2" / "config" / "run.json").read_bytes())["parent"] == parent
+        assert metric([first, child, again]) == whole
+        assert orjson.loads((here / "child" / "config" / "run.json").read_bytes())["parent"] == parent
 
     def test_a_run_that_failed_before_its_first_checkpoint_begins_there_again(
         self, start: Callable, folder: Path
@@ -309,24 +310,17 @@ class TestKeeping:
 class TestAnAttemptThatTrainsNoStep:
     """It is stopped while it loads what it goes on from."""
 
-    @pytest.fixture
-    def stopped(self, start: Callable) -> Callable[..., Outcome]:
-        def stop(**keys: Any) -> Outcome:
-            Path("stop-at-load").touch()
-            try:
-                return start(trainer="small_trainer:StopsAtLoad", **keys)
-            finally:
-                Path("stop-at-load").unlink()
-
-        return stop
-
     def test_writes_no_checkpoint_and_the_final_one_stays_final_and_kept(
-        self, start: Callable, stopped: Callable, steps: Callable, folder: Path
+        self, start: Callable, steps: Callable, folder: Path
     ) -> None:
         job = {"trainer": "small_trainer:StopsAtLoad", "keep_checkpoints": 1, "checkpoint_every": 5}
         start(max_steps=10, **job)
         before = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
-        outcome = stopped(**{key: job[key] for key in job if key != "trainer"}, max_steps=40)
+        Path("stop-at-load").touch()
+        try:
+            outcome = start(max_steps=40, **job)
+        finally:
+            Path("stop-at-load").unlink()
         assert (outcome.result.status, outcome.result.step) == ("cancelled", 10)
         assert outcome.of("checkpoint_saved") == []
         assert {path.name: path.stat().st_mtime_ns for path in folder.iterdir()} == before

@@ -2,8 +2,8 @@
 
 import os
 import signal
+import sys
 from collections.abc import Mapping
-from typing import Any
 
 import orjson
 import pytest
@@ -36,151 +36,18 @@ def how(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
-def test_the_command_exits_1(dead: Mapping, how: str) -> None:
-    assert dead[how].code == 1
-
-
-def test_there_is_one_terminal_event_and_it_is_the_last(dead: Mapping, project, how: str) -> None:
-    names = project.run(how).names()
-    assert [name for name in names if name in ENDS] == ["run_failed"]
-    assert names[-1] == "run_failed"
-
-
-def test_the_result_says_failed_with_the_error_of_the_event(dead: Mapping, project, how: str) -> None:
-    result = project.run(how).result
+def test_the_run_has_one_honest_end_that_is_told_everywhere(dead: Mapping, project, how: str) -> None:
+    said, run = dead[how], project.run(how)
+    result, events, names = run.result, run.events, run.names()
+    assert said.code == 1
+    assert names[:3] == ["run_submitted", "run_started", "epoch_started"]
+    assert [name for name in names if name in ENDS] == names[-1:] == ["run_failed"]
+    assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
     assert (result["status"], result["exit_code"], result["attempt"]) == ("failed", 1, 1)
-    assert result["error"] == project.run(how).events[-1]["error"]
-
-
-def test_nobody_holds_the_run_any_more(dead: Mapping, project, how: str) -> None:
-    assert not (project.run(how).path / "lease.json").exists()
-
-
-def test_the_error_is_shown_on_standard_error(dead: Mapping, project, how: str) -> None:
-    error = project.run(how).result["error"]
-    assert f"error: {error['type']}: {error['message']}" in dead[how].err
-    assert f"failed  {how}" in dead[how].out
-
-
-class TestATrainerThatRaises:
-    def test_is_shown_with_its_own_traceback_and_nothing_of_the_host(self, dead: Mapping, project) -> None:
-        error = project.run("raise").result["error"]
-        assert (error["type"], error["message"], error["rank"]) == ("ValueError", "the loss has exploded", 0)
-        assert error["traceback"].startswith("Traceback (most recent call last):\n")
-        assert "in train_step" in error["traceback"]
-        assert error["traceback"].count("in _deep") == 4
-        assert HOST not in error["traceback"]
-        assert error["traceback"].rstrip().endswith("ValueError: the loss has exploded")
-
-    def test_is_named(self, dead: Mapping, project) -> None:
-        assert "small_trainer:Trainer" in project.run("raise").result["error"]["plugin"]
-
-    def test_has_its_traceback_on_standard_error_once(self, dead: Mapping) -> None:
-        assert dead["raise"].err.count("Traceback") == 1
-        assert HOST not in dead["raise"].err
-
-    def test_stands_at_the_last_finished_step(self, dead: Mapping, project) -> None:
-        assert project.run("raise").result["step"] == 136
-
-
-class TestAWorkerThatIsGone:
-    @pytest.mark.parametrize(
-        ("how", "kind", "words"),
-        [
-            ("segfault", "SegmentationFault", "was killed by SIGSEGV"),
-            ("exit", "WorkerDied", "exited with code 3"),
-            ("killed", "WorkerDied", "was killed by SIGKILL"),
-        ],
-    )
-    def test_is_told_as_what_it_died_of(self, dead: Mapping, project, how: str, kind: str, words: str) -> None:
-        error = project.run(how).result["error"]
-        assert error["type"] == kind
-        assert error["message"].startswith(f"the worker {words} after step ")
-        assert error["hint"]
-
-    def test_by_a_segmentation_fault_shows_where_it_was(self, dead: Mapping, project) -> None:
-        error = project.run("segfault").result["error"]
-        assert "Segmentation fault" in error["traceback"]
-        assert "_misbehave" in error["traceback"]
-
-    def test_has_its_metrics_up_to_the_end(self, dead: Mapping, project) -> None:
-        for how in ("segfault", "exit"):
-            assert list(project.run(how).metric()) == list(range(10, 131, 10))
-        assert 3 in project.run("killed").metric()
-
-
-def test_sys_exit_is_a_failure_like_any_other(dead: Mapping, project) -> None:
-    error = project.run("sys.exit").result["error"]
-    assert (error["type"], error["message"]) == ("SystemExit", "I have had enough")
-    assert "in train_step" in error["traceback"]
-
-
-def test_a_keyboard_interrupt_of_the_trainer_is_a_failure_like_any_other(dead: Mapping, project) -> None:
-    result = project.run("interrupt").result
-    error = result["error"]
-    assert (error["type"], error["message"]) == ("KeyboardInterrupt", "nobody has pressed Ctrl-C")
-    assert "in train_step" in error["traceback"]
-    assert "small_trainer:Trainer" in error["plugin"]
-    assert (result["requested_by"], result["step"]) == (None, 136)
-
-
-class TestAVeryLongMessage:
-    def test_is_recorded_with_its_head_its_tail_and_what_is_left_out(self, dead: Mapping, project) -> None:
-        error = project.run("long").result["error"]
-        assert error["type"] == "ValueError"
-        assert error["message"].startswith("xxx")
-        assert error["message"].endswith("xxx")
-        assert "characters left out …]" in error["message"]
-        assert "in train_step" in error["traceback"]
-
-    def test_makes_no_file_of_the_run_long(self, dead: Mapping, project) -> None:
-        run = project.run("long").path
-        assert all(path.stat().st_size < 1 << 20 for path in run.rglob("*") if path.is_file())
-
-    def test_is_no_obstacle_to_any_command(self, dead: Mapping, project) -> None:
-        run = project.copy("long", "long-again")
-        assert project.command("status", "long-again", "--json").json["error"]["type"] == "ValueError"
-        assert project.command("report", "long-again").code == 0
-        assert "failed at step 136" in project.command("logs", "long-again").out
-        job = project.path / "long.json"
-        again = project.command("run", job, "--set", "max_steps=100", "--set", "run_id=long-again", "--json")
-        assert (again.code, again.json["attempt"]) == (0, 2)
-        assert run.names(attempt=2)[-1] == "run_succeeded"
-
-
-class TestARunOfAnOlderVersionWithAVeryLongMessage:
-    """Its result and its log are longer than any reader takes."""
-
-    @pytest.fixture
-    def old(self, dead: Mapping, project, monkeypatch: pytest.MonkeyPatch) -> Any:
-        monkeypatch.setattr(documents, "_MOST", 1 << 20)  # 64 MiB, which takes a minute to read
-        monkeypatch.setattr(history, "LONGEST_RECORD", 1 << 20)
-        monkeypatch.setenv("HOSTCORE_RUNS_DIR", str(project.path / "runs"))
-        monkeypatch.chdir(project.path)
-        run = project.copy("raise", "old")
-        long = "x" * 600_000
-        content = run.result | {"run_id": "old"}
-        content["error"] |= {"message": long, "traceback": long}
-        (run.path / "result.json").write_bytes(orjson.dumps(content))
-        *before, end = run.events
-        lines = [*before, {**end, "error": content["error"]}]
-        (run.path / "logs" / "events.jsonl").write_bytes(b"".join(orjson.dumps(line) + b"\n" for line in lines))
-        return run
-
-    def test_is_told_and_goes_on(self, old: Any, project) -> None:
-        def told(*arguments: str) -> str:
-            done = CliRunner().invoke(cli, arguments)
-            assert done.exit_code == 0, done.output
-            return done.stdout
-
-        status = orjson.loads(told("status", "old", "--json"))
-        assert (status["status"], status["step"], status["error"]["type"]) == ("failed", 136, "ValueError")
-        assert "bytes left out …]" in status["error"]["message"]
-        assert status["attempts"][0]["error"]["type"] == "ValueError"
-        assert "unreadable" not in told("list")
-        told("report", "old")
-        again = told("run", "raise.json", "--set", "max_steps=100", "--set", "run_id=old", "--json")
-        assert orjson.loads(again)["attempt"] == 2
+    assert result["error"] == events[-1]["error"]
+    assert f"error: {result['error']['type']}: {result['error']['message']}" in said.err
+    assert f"failed  {how}" in said.out
+    assert not (run.path / "lease.json").exists(), "nobody holds the run any more"
 
 
 def test_what_the_worker_printed_is_in_its_log_and_not_on_the_terminal(dead: Mapping, project, how: str) -> None:
@@ -190,10 +57,109 @@ def test_what_the_worker_printed_is_in_its_log_and_not_on_the_terminal(dead: Map
     assert "hello from the trainer" not in dead[how].out
 
 
-def test_the_events_are_numbered_without_a_gap(dead: Mapping, project, how: str) -> None:
-    events = project.run(how).events
-    assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
-    assert [event["event"] for event in events][:3] == ["run_submitted", "run_started", "epoch_started"]
+def test_a_trainer_that_raises_is_shown_with_its_own_traceback_and_nothing_of_the_host(dead: Mapping, project) -> None:
+    result = project.run("raise").result
+    error = result["error"]
+    assert (error["type"], error["message"], error["rank"]) == ("ValueError", "the loss has exploded", 0)
+    assert error["traceback"].startswith("Traceback (most recent call last):\n")
+    assert "in train_step" in error["traceback"]
+    assert error["traceback"].count("in _deep") == 4
+    assert error["traceback"].rstrip().endswith("ValueError: the loss has exploded")
+    assert "small_trainer:Trainer" in error["plugin"]
+    assert dead["raise"].err.count("Traceback") == 1
+    assert HOST not in error["traceback"] + dead["raise"].err
+    assert result["step"] == 136, "the last that was finished"
+
+
+@pytest.mark.parametrize(
+    ("how", "kind", "words"),
+    [
+        ("segfault", "SegmentationFault", "was killed by SIGSEGV"),
+        ("exit", "WorkerDied", "exited with code 3"),
+        ("killed", "WorkerDied", "was killed by SIGKILL"),
+    ],
+)
+def test_a_worker_that_is_gone_is_told_as_what_it_died_of_with_its_metrics_up_to_the_end(
+    dead: Mapping, project, how: str, kind: str, words: str
+) -> None:
+    run = project.run(how)
+    error = run.result["error"]
+    assert error["type"] == kind
+    assert error["message"].startswith(f"the worker {words} after step ")
+    assert error["hint"]
+    if how == "segfault":
+        assert "Segmentation fault" in error["traceback"]
+        assert "_misbehave" in error["traceback"], "where it was"
+    assert 3 in run.metric() if how == "killed" else list(run.metric()) == list(range(10, 131, 10))
+
+
+@pytest.mark.parametrize(
+    ("how", "kind", "message"),
+    [
+        ("sys.exit", "SystemExit", "I have had enough"),
+        ("interrupt", "KeyboardInterrupt", "nobody has pressed Ctrl-C"),
+    ],
+)
+def test_a_trainer_that_leaves_is_a_failure_like_any_other(
+    dead: Mapping, project, how: str, kind: str, message: str
+) -> None:
+    result = project.run(how).result
+    error = result["error"]
+    assert (error["type"], error["message"]) == (kind, message)
+    assert "in train_step" in error["traceback"]
+    assert "small_trainer:Trainer" in error["plugin"]
+    assert (result["requested_by"], result["step"]) == (None, 136)
+
+
+def test_a_very_long_message_is_recorded_in_part_and_is_no_obstacle_to_any_command(dead: Mapping, project) -> None:
+    error = project.run("long").result["error"]
+    assert error["type"] == "ValueError"
+    assert error["message"].startswith("xxx") and error["message"].endswith("xxx")
+    assert "characters left out …]" in error["message"]
+    assert "in train_step" in error["traceback"]
+    run = project.copy("long", "long-again")
+    assert all(path.stat().st_size < 1 << 20 for path in run.path.rglob("*") if path.is_file())
+    assert project.command("status", "long-again", "--json").json["error"]["type"] == "ValueError"
+    assert project.command("report", "long-again").code == 0
+    assert "failed at step 136" in project.command("logs", "long-again").out
+    changes = ("--set", "max_steps=100", "--set", "run_id=long-again", "--json")
+    again = project.command("run", project.path / "long.json", *changes)
+    assert (again.code, again.json["attempt"]) == (0, 2)
+    assert run.names(attempt=2)[-1] == "run_succeeded"
+
+
+def test_a_run_of_an_older_version_with_a_very_long_message_is_told_and_goes_on(
+    dead: Mapping, project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its result and its log are longer than any reader takes."""
+    monkeypatch.setattr(documents, "_MOST", 1 << 20)  # 64 MiB, which takes a minute to read
+    monkeypatch.setattr(history, "LONGEST_RECORD", 1 << 20)
+    monkeypatch.setenv("HOSTCORE_RUNS_DIR", str(project.path / "runs"))
+    monkeypatch.chdir(project.path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    run = project.copy("raise", "old")
+    content = run.result | {"run_id": "old"}
+    content["error"] |= {"message": "x" * 600_000, "traceback": "x" * 600_000}
+    (run.path / "result.json").write_bytes(orjson.dumps(content))
+    *before, end = run.events
+    lines = [*before, {**end, "error": content["error"]}]
+    (run.path / "logs" / "events.jsonl").write_bytes(b"".join(orjson.dumps(line) + b"\n" for line in lines))
+
+    def told(*arguments: str) -> str:
+        done = CliRunner().invoke(cli, arguments)
+        assert done.exit_code == 0, done.output
+        return done.stdout
+
+    status = orjson.loads(told("status", "old", "--json"))
+    assert (status["status"], status["step"], status["error"]["type"]) == ("failed", 136, "ValueError")
+    assert "bytes left out …]" in status["error"]["message"]
+    assert status["attempts"][0]["error"]["type"] == "ValueError"
+    assert "unreadable" not in told("list")
+    told("report", "old")
+    changes = ("--set", "max_steps=100", "--set", "run_id=old")
+    again = told("run", "raise.json", *changes, "--in-process", "--json")
+    sys.modules.pop("small_trainer")
+    assert orjson.loads(again)["attempt"] == 2
 
 
 def test_a_failed_run_is_started_again_by_the_same_command(dead: Mapping, project) -> None:

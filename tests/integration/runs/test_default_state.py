@@ -1,10 +1,14 @@
 """Trainers without ``setup``, ``state_dict`` and ``load_state_dict``: the contract's defaults are used."""
 
-from collections.abc import Callable
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+import hostcore
+from hostcore.runs.result import RunResult
+from hostcore_hookspecs import HostcoreError
 
 TRAINER = """
 import dataclasses, os, signal
@@ -86,34 +90,56 @@ NAMES = "model optimizer parts shift count seen"
 
 
 @pytest.fixture
-def workshop(own_project: Callable[..., Any]) -> Any:
-    made = own_project()
-    (made.path / "mine.py").write_text(TRAINER)
-    return made
+def module(here: Path, request: pytest.FixtureRequest) -> str:
+    """The test's own module of trainers, ``TRAINER``."""
+    name = "".join(letter if letter.isalnum() else "_" for letter in request.node.name)
+    Path(f"{name}.py").write_text(TRAINER)
+    return name
 
 
-def checkpoint(project: Any, run_id: str, step: int = 9) -> dict[str, bytes]:
+def run(module: str, run_id: str, trainer: str, **keys: Any) -> RunResult:
+    """Run or resume in this process, with the module as it is now."""
+    sys.modules.pop(module, None)
+    job = {"trainer": f"{module}:{trainer}", "run_id": f"{module}-{run_id}", "device": "cpu", "terminal": False}
+    return hostcore.run({**job, **KEYS, **keys})
+
+
+def checkpoint(run: Path, step: int = 9) -> dict[str, bytes]:
     """The files of a trainer's state."""
-    folder = project.run(run_id).path / f"checkpoints/step-{step:06d}"
+    folder = run / f"checkpoints/step-{step:06d}"
     return {name: (folder / name).read_bytes() for name in ("state.json", "state.safetensors")}
 
 
-@pytest.mark.parametrize("name", ["Trainer", "OfAttrs", "OfData"])
-def test_a_trainer_with_three_methods_is_killed_and_goes_on_bit_for_bit(workshop: Any, name: str) -> None:
+def seen_in(run: Path) -> list[str]:
+    seen = (run / "seen").read_text().splitlines()
+    assert set(seen) == {"setup", f"state_dict {NAMES}", f"load_state_dict {NAMES}"}
+    return seen
+
+
+def test_a_trainer_with_three_methods_is_killed_and_goes_on_bit_for_bit(project: Any) -> None:
+    (project.path / "mine.py").write_text(TRAINER)
     killed = {"hyperparams": {"die_at": 6}, "max_restarts": 1}
     for run_id, more in {"whole": {}, "killed": killed}.items():
         keys = {"callbacks": ["mine:Seen"], **KEYS, **more}
-        said = workshop.command("run", workshop.job(run_id=run_id, trainer=f"mine:{name}", **keys))
+        said = project.command("run", project.job(run_id=run_id, trainer="mine:Trainer", **keys))
         assert said.code == 0, said.err
-    whole, run = workshop.run("whole"), workshop.run("killed")
+    whole, run = project.run("whole"), project.run("killed")
     assert [event["step"] for event in run.events if event["event"] == "run_resumed"] == [4]
     for metric in ("train/loss", "mean"):
         assert run.metric(metric) == whole.metric(metric)
-    assert checkpoint(workshop, "killed") == checkpoint(workshop, "whole")
-    assert workshop.command("verify", "killed").code == 0
-    seen = (run.path / "seen").read_text().splitlines()
-    assert set(seen) == {"setup", f"state_dict {NAMES}", f"load_state_dict {NAMES}"}
-    assert seen.count("setup") == 2
+    assert checkpoint(run.path) == checkpoint(whole.path)
+    assert project.command("verify", "killed").code == 0
+    assert seen_in(run.path).count("setup") == 2
+
+
+@pytest.mark.parametrize("name", ["OfAttrs", "OfData"])
+def test_a_state_of_an_attrs_or_data_class_goes_on_bit_for_bit(module: str, here: Path, name: str) -> None:
+    keys = {"callbacks": [f"{module}:Seen"]}
+    for run_id, steps in (("whole", 9), ("longer", 4), ("longer", 9)):
+        assert run(module, run_id, name, max_steps=steps, **keys).status == "succeeded"
+    whole, longer = (here / f"{module}-{run_id}" for run_id in ("whole", "longer"))
+    assert checkpoint(longer) == checkpoint(whole)
+    assert seen_in(longer).count("setup") == 2
 
 
 BY_HAND = """
@@ -139,37 +165,29 @@ METHODS = """
 """
 
 
-def test_a_checkpoint_that_was_written_by_hand_is_the_same_and_goes_on(workshop: Any) -> None:
-    module = workshop.path / "mine.py"
-    module.write_text(TRAINER + BY_HAND + METHODS)
-    for run_id in ("a", "b"):
-        said = workshop.command("run", workshop.job(run_id=run_id, trainer="mine:Trainer", **{**KEYS, "max_steps": 4}))
-        assert said.code == 0, said.err
-    whole = workshop.command("run", workshop.job(run_id="a", trainer="mine:Trainer", **KEYS))
-    module.write_text(TRAINER + BY_HAND)
-    goes_on = workshop.command("run", workshop.job(run_id="b", trainer="mine:Trainer", **KEYS))
-    assert (whole.code, goes_on.code) == (0, 0), goes_on.err
-    assert workshop.run("b").metric("train/loss") == workshop.run("a").metric("train/loss")
-    assert checkpoint(workshop, "b") == checkpoint(workshop, "a")
+def test_a_checkpoint_that_was_written_by_hand_is_the_same_and_goes_on(module: str, here: Path) -> None:
+    Path(f"{module}.py").write_text(TRAINER + BY_HAND + METHODS)
+    for run_id, steps in (("a", 4), ("b", 4), ("a", 9)):
+        whole = run(module, run_id, "Trainer", max_steps=steps)
+    Path(f"{module}.py").write_text(TRAINER + BY_HAND)
+    goes_on = run(module, "b", "Trainer")
+    assert (goes_on.status, goes_on.attempt, goes_on.metrics) == ("succeeded", 2, whole.metrics)
+    assert checkpoint(here / f"{module}-b") == checkpoint(here / f"{module}-a")
 
 
-def spoiled(project: Any, state: str, *, first: str = "pass", **keys: Any) -> Any:
-    """The error of a run whose state is another."""
-    (project.path / "mine.py").write_text(
-        TRAINER
-        + f"""
+def spoiled(module: str, state: str, *, first: str = "pass") -> RunResult:
+    """The result of a run whose state is another."""
+    more = f"""
 class Spoiled(Trainer):
     def configure(self, ctx): return {state}
     def train_step(self, state, ctx):
         {first}
         return StepResult(metrics={{"loss": 0.0}})
 """
-    )
-    job = project.job(trainer="mine:Spoiled", **{**KEYS, "max_steps": 300, "checkpoint_every": 100, **keys})
-    said = project.command("run", job, "--json")
-    assert said.code == 1
-    assert "Traceback" not in said.err
-    return said.json
+    Path(f"{module}.py").write_text(TRAINER + more)
+    result = run(module, "a", "Spoiled", max_steps=300, checkpoint_every=100)
+    assert (result.status, result.error.plugin, result.error.traceback) == ("failed", f"{module}:Spoiled", "")
+    return result
 
 
 @pytest.mark.parametrize(
@@ -182,42 +200,36 @@ class Spoiled(Trainer):
         ("torch.zeros(1)", "configure returned Tensor, not a dictionary"),
         ("None", "configure returned NoneType, not a dictionary"),
     ],
+    ids=lambda value: value.split()[-1].rpartition(".")[2],
 )
 def test_a_state_that_the_default_cannot_store_ends_the_run_before_its_first_step(
-    workshop: Any, state: str, says: str
+    module: str, state: str, says: str
 ) -> None:
-    result = spoiled(workshop, state)
-    error = result["error"]
-    assert result["step"] == 0
-    assert error["message"].startswith(says)
-    assert f"{workshop.path / 'mine.py'}:" in error["message"]
-    assert error["plugin"] == "mine:Spoiled"
-    assert "state_dict and load_state_dict" in error["hint"]
+    result = spoiled(module, state)
+    assert (result.step, result.exit_code) == (0, 1)
+    assert result.error.message.startswith(says)
+    assert f"{Path(f'{module}.py').resolve()}:" in result.error.message
+    assert "state_dict and load_state_dict" in result.error.hint
 
 
-def test_a_name_that_the_first_step_adds_to_the_state_ends_the_run(workshop: Any) -> None:
-    result = spoiled(workshop, '{"model": torch.nn.Linear(1, 1)}', first='state["best"] = 0.5')
-    assert result["step"] == 1
-    assert result["error"]["message"].startswith("a step added 'best' to the state, or removed it")
-    assert result["error"]["hint"] == "make all of it in configure; None will do"
+def test_a_name_that_the_first_step_adds_to_the_state_ends_the_run(module: str) -> None:
+    result = spoiled(module, '{"model": torch.nn.Linear(1, 1)}', first='state["best"] = 0.5')
+    assert result.step == 1
+    assert result.error.message.startswith("a step added 'best' to the state, or removed it")
+    assert result.error.hint == "make all of it in configure; None will do"
 
 
-def test_a_checkpoint_with_other_names_is_one_error(workshop: Any) -> None:
-    job = workshop.job(trainer="mine:Spoiled", **{**KEYS, "max_steps": 4})
-    (workshop.path / "mine.py").write_text(f"{TRAINER}\nclass Spoiled(Trainer): ...\n")
-    assert workshop.command("run", job).code == 0
-    error = spoiled(workshop, '{"model": torch.nn.Linear(1, 1), "ema": 1.0}')["error"]
-    assert error["message"] == (
+def test_a_checkpoint_with_other_names_is_one_error(module: str) -> None:
+    Path(f"{module}.py").write_text(f"{TRAINER}\nclass Spoiled(Trainer): ...\n")
+    assert run(module, "a", "Spoiled", max_steps=4).status == "succeeded"
+    assert spoiled(module, '{"model": torch.nn.Linear(1, 1), "ema": 1.0}').error.message == (
         "the state of the checkpoint lacks 'ema', and has 'count', 'optimizer', 'parts', 'seen', 'shift', which"
         " configure does not make"
     )
-    assert error["plugin"] == "mine:Spoiled"
 
 
-def test_one_of_the_two_methods_needs_the_other(workshop: Any, tmp_path: Path) -> None:
-    (workshop.path / "mine.py").write_text(
-        f"{TRAINER}    pass\nclass Half(Trainer):\n    def state_dict(self): return {{}}\n"
-    )
-    said = workshop.command("validate", workshop.job(trainer="mine:Half", **KEYS))
-    assert said.code == 2
-    assert "Half lacks the required method load_state_dict" in said.err
+def test_one_of_the_two_methods_needs_the_other(module: str) -> None:
+    half = "class Half(Trainer):\n    def state_dict(self): return {}\n"
+    Path(f"{module}.py").write_text(f"{TRAINER}    pass\n{half}")
+    with pytest.raises(HostcoreError, match="Half lacks the required method load_state_dict"):
+        run(module, "a", "Half")

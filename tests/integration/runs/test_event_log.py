@@ -1,6 +1,7 @@
 """The commands of the ``trn`` plan: where they put a run, and to whom they tell its events."""
 
 import json
+import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -17,74 +18,60 @@ def events(path: Path) -> list[dict[str, Any]]:
     return lines(path.read_text())
 
 
-class TestTheCommandsOfTheSpecification:
-    @pytest.fixture(scope="class")
-    @classmethod
-    def trained(cls, project: Any) -> Any:
-        """A project after the training that the document shows."""
-        (project.path / "w.pt").touch()
-        project.job(
-            run_id="trn",
-            max_steps=20,
-            profiles={"prod": {"checkpoint_every": 10}},
-            reporters=["terminal"],
-            device="auto",
-        )
-        said = project.command(
-            *("run", "--config", "job.json", "--weights", "w.pt", "--profile", "prod", "--devices", "cpu"),
-            *("--log-dir", "build/logs", "--event-log", "build/events/training.jsonl"),
-            *("--manifest", "build/logs/jobs/index.jsonl"),
-        )
-        assert said.code == 0, said.err
-        return project, said
+@pytest.fixture(scope="module")
+def trained(project: Any) -> Any:
+    """The training that the document shows."""
+    (project.path / "w.pt").touch()
+    profiles = {"prod": {"checkpoint_every": 10}}
+    project.job(run_id="trn", max_steps=20, profiles=profiles, reporters=["terminal"], device="auto")
+    return project.command(
+        *("run", "--config", "job.json", "--weights", "w.pt", "--profile", "prod", "--devices", "cpu"),
+        *("--log-dir", "build/logs", "--event-log", "build/events/training.jsonl"),
+        *("--manifest", "build/logs/jobs/index.jsonl"),
+    )
 
-    def test_run_trains_the_job_in_the_folder_that_is_named(self, trained: Any) -> None:
-        project, said = trained
-        assert "everything  build/logs/trn\n" in said.out
-        assert not (project.path / "runs").exists()
 
-    def test_the_event_log_begins_with_job_submitted(self, trained: Any) -> None:
-        project, _ = trained
-        told = events(project.path / "build/events/training.jsonl")
-        expected = {
-            "event": "job_submitted",
-            "job_id": "trn",
-            "config_path": str(project.path / "job.json"),
-            "devices": ["cpu"],
-            "weights": str(project.path / "w.pt"),
-            "profile": "prod",
-        }
-        assert told[0].items() >= expected.items()
-        assert [line["event"] for line in told][-1] == "job_completed"
-        log = events(project.path / "build/logs/trn/logs/events.jsonl")
-        assert [line["seq"] for line in told] == [line["seq"] for line in log]
+def test_the_event_log_begins_with_job_submitted(trained: Any, project: Any) -> None:
+    assert trained.code == 0, trained.err
+    assert "everything  build/logs/trn\n" in trained.out
+    assert not project.run("trn").path.exists()
+    told = events(project.path / "build/events/training.jsonl")
+    expected = {
+        "event": "job_submitted",
+        "job_id": "trn",
+        "config_path": str(project.path / "job.json"),
+        "devices": ["cpu"],
+        "weights": str(project.path / "w.pt"),
+        "profile": "prod",
+    }
+    assert told[0].items() >= expected.items()
+    assert told[-1]["event"] == "job_completed"
+    log = events(project.path / "build/logs/trn/logs/events.jsonl")
+    assert [line["seq"] for line in told] == [line["seq"] for line in log]
+    index = [one for one in events(project.path / "build/logs/jobs/index.jsonl") if one["job_id"] == "trn"]
+    assert [(one["status"], one["exit_code"]) for one in index] == [("submitted", None), ("succeeded", 0)]
+    assert index[-1]["config_path"] == str(project.path / "job.json")
 
-    def test_the_index_of_jobs_has_the_job(self, trained: Any) -> None:
-        project, _ = trained
-        index = [one for one in events(project.path / "build/logs/jobs/index.jsonl") if one["job_id"] == "trn"]
-        assert [(one["status"], one["exit_code"]) for one in index] == [("submitted", None), ("succeeded", 0)]
-        assert index[-1]["config_path"] == str(project.path / "job.json")
 
-    def test_status_list_and_logs_find_the_job_in_the_folder(self, trained: Any) -> None:
-        project, _ = trained
-        there = ("--log-dir", "build/logs")
-        assert project.command("status", "trn", *there, "--json").json["status"] == "succeeded"
-        assert [run["run_id"] for run in project.command("list", *there, "--limit", "1", "--json").json["runs"]] != []
-        assert project.command("logs", "trn", "--runs-dir", "build/logs", "--json").out.count("\n") > 5
-        assert project.command("status", "trn").code == 2
-        by_variable = project.command("list", "--json", HOSTCORE_RUNS_DIR="build/logs")
-        assert "trn" in [run["run_id"] for run in by_variable.json["runs"]]
+def test_status_list_and_logs_find_the_job_in_the_folder_that_is_named(trained: Any, project: Any) -> None:
+    there = ("--log-dir", "build/logs")
+    assert project.command("status", "trn", *there, "--json").json["status"] == "succeeded"
+    assert [run["run_id"] for run in project.command("list", *there, "--limit", "1", "--json").json["runs"]] != []
+    assert project.command("logs", "trn", "--runs-dir", "build/logs", "--json").out.count("\n") > 5
+    assert project.command("status", "trn").code == 2
+    by_variable = project.command("list", "--json", HOSTCORE_RUNS_DIR="build/logs")
+    assert "trn" in [run["run_id"] for run in by_variable.json["runs"]]
 
-    def test_resume_begins_a_new_run_from_the_checkpoint_that_an_event_names(self, trained: Any) -> None:
-        project, _ = trained
-        told = events(project.path / "build/events/training.jsonl")
-        meta = next(line["meta"] for line in told if line["event"] == "checkpoint")
-        options = ("--log-dir", "build/logs", "--event-log", "build/events/next.jsonl", "--set", "run_id=next")
-        said = project.command("resume", "--checkpoint", meta, *options)
-        assert said.code == 0, said.err
-        result = json.loads((project.path / "build/logs/next/result.json").read_text())
-        assert (result["status"], result["step"]) == ("succeeded", 20)
-        assert events(project.path / "build/events/next.jsonl")[0]["event"] == "job_submitted"
+
+def test_resume_begins_a_new_run_from_the_checkpoint_that_an_event_names(trained: Any, project: Any) -> None:
+    told = events(project.path / "build/events/training.jsonl")
+    meta = next(line["meta"] for line in told if line["event"] == "checkpoint")
+    options = ("--log-dir", "build/logs", "--event-log", "build/events/next.jsonl", "--set", "run_id=next")
+    said = project.command("resume", "--checkpoint", meta, *options)
+    assert said.code == 0, said.err
+    result = json.loads((project.path / "build/logs/next/result.json").read_text())
+    assert (result["status"], result["step"]) == ("succeeded", 20)
+    assert events(project.path / "build/events/next.jsonl")[0]["event"] == "job_submitted"
 
 
 def test_a_run_that_goes_on_tells_its_event_log_nothing_twice(project: Any) -> None:
@@ -120,7 +107,7 @@ def test_what_a_trainer_prints_in_this_process_stays_apart_from_the_events(proje
 
 
 def test_a_reader_that_leaves_does_not_hurt_the_run(project: Any) -> None:
-    job = project.job(run_id="left", max_steps=300, metric_every=1, hyperparams={"seconds": 0.01})
+    job = project.job(run_id="left", max_steps=60, metric_every=1, hyperparams={"seconds": 0.01})
     command = project.start("run", job, "--event-log", "-")
     first = command.process.stdout.readline()
     command.process.stdout.close()
@@ -134,15 +121,22 @@ def test_a_reader_that_leaves_does_not_hurt_the_run(project: Any) -> None:
     assert not [message for message in told if "event" in message or "reporter" in message]
 
 
-def test_a_reader_that_does_not_read_does_not_hold_the_run_up(project: Any, until: Callable) -> None:
-    job = project.job(run_id="slow", max_steps=2000, metric_every=1)  # more than a pipe holds
+@pytest.fixture
+def unread(project: Any, until: Callable) -> Any:
+    """A run that has ended, and its command, whose standard output nobody has read."""
+    job = project.job(run_id="unread", max_steps=700, metric_every=1)  # more than a pipe holds
     command = project.start("run", job, "--event-log", "-")
-    run = project.run("slow")
-    until((run.path / "result.json").exists, "the end of the run")
+    until((project.run("unread").path / "result.json").exists, "the end of the run")
+    return project.run("unread"), command
+
+
+def test_a_reader_that_does_not_read_does_not_hold_the_run_up(unread: Any) -> None:
+    run, command = unread
     assert run.result["status"] == "succeeded"
     said = command.end()  # which reads
     assert said.code == 0
     assert said.out == (run.path / "logs/events.jsonl").read_text()
+    shutil.rmtree(run.path)
 
 
 def test_a_detached_run_writes_its_event_log_and_its_index(project: Any) -> None:
@@ -168,10 +162,8 @@ def test_the_index_can_be_written_anew_from_the_run_directories(project: Any) ->
     assert listed.err == ""
 
 
-def test_a_signal_ends_the_wait_for_a_reader(project: Any, until: Callable) -> None:
-    job = project.job(run_id="unread", max_steps=2000, metric_every=1)
-    command = project.start("run", job, "--event-log", "-")
-    until((project.run("unread").path / "result.json").exists, "the end of the run")
+def test_a_signal_ends_the_wait_for_a_reader(unread: Any) -> None:
+    _, command = unread
     command.signal(signal.SIGINT)
     assert command.process.wait(timeout=300) == 0
     assert lines(command.end().out.rpartition("\n")[0])[0]["event"] == "run_submitted"

@@ -3,7 +3,6 @@
 import os
 import subprocess
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import orjson
 import pytest
@@ -33,20 +32,19 @@ def test_is_running_to_those_outside(contained: "subprocess.Popen[str]", project
     assert [run["status"] for run in project.command("list", "--json").json["runs"]] == ["running"]
 
 
-def test_is_not_taken_over(contained: "subprocess.Popen[str]", project) -> None:
-    refused = project.command("run", "contained.json")
+def test_is_not_taken_over_nor_removed_however_old_its_lease_looks(contained: "subprocess.Popen[str]", project) -> None:
+    path = project.run("contained").path
+    os.utime(path / "lease.json", (0, 0))  # as of a supervisor that was held up
+    again, removal = project.start("run", "contained.json"), project.start("rm", "contained", "--yes")
+    refused = again.end()
     assert refused.code == 2
     assert "may still run 'contained': its lease is watched for 30 s" in refused.err
     assert "the run 'contained' is running (process " in refused.err
-    assert sorted(path.name for path in Path(project.run("contained").path, "attempts").iterdir()) == ["1.json"]
-
-
-def test_is_not_removed_however_old_its_lease_looks(contained: "subprocess.Popen[str]", project) -> None:
-    os.utime(project.run("contained").path / "lease.json", (0, 0))  # as of a supervisor that was held up
-    refused = project.command("rm", "contained", "--yes")
+    assert sorted(one.name for one in (path / "attempts").iterdir()) == ["1.json"]
+    refused = removal.end()
     assert refused.code == 2
     assert "the run 'contained' is running, and is not removed" in refused.err
-    assert project.run("contained").path.is_dir()
+    assert path.is_dir()
 
 
 def test_ends_by_itself_when_it_is_cancelled_from_outside(contained: "subprocess.Popen[str]", project) -> None:

@@ -20,7 +20,10 @@ def hang(at: int, **keys: Any) -> dict[str, Any]:
     return {"max_steps": 10, "checkpoint_every": 1, "hyperparams": {"how": "hang", "at": at}, **keys}
 
 
+#: Their supervisors are killed.
+ORPHANS = {"hanging": hang(3), "training": SLOW}
 JOBS = {
+    **ORPHANS,
     "early": {**SLOW, "trainer": "small_trainer:SlowStart", "max_runtime_seconds": 0.05},
     "deaf": hang(3, grace_seconds=0.5),
     "stall": hang(3, stall_seconds=6),
@@ -36,8 +39,14 @@ JOBS = {
 
 
 @pytest.fixture(scope="module")
-def ended(project, until) -> Mapping:
-    """The finished commands. They run beside each other."""
+def over(here: Path) -> list[RunResult]:
+    """What becomes of a run here whose time is over."""
+    return []
+
+
+@pytest.fixture(scope="module")
+def ended(project, until, over: list[RunResult]) -> Mapping:
+    """The finished commands. They run beside each other, and beside a run in this process."""
     started = {
         run_id: project.start("run", project.job(f"{run_id}.json", run_id=run_id, **keys))
         for run_id, keys in JOBS.items()
@@ -45,10 +54,16 @@ def ended(project, until) -> Mapping:
     until((project.path / "deaf.pid").exists, "the third step of the run that will not hear")
     until(lambda: project.run("deaf").rank_log().count('"checkpoint_saved"') == 2, "its second checkpoint")
     started["deaf"].signal(signal.SIGTERM)
+    for run_id in ORPHANS:
+        until((project.path / f"{run_id}.pid").exists, f"the third step of {run_id}")
+        started[run_id].signal(signal.SIGKILL)
+    # In this process, once torch is there: how long a worker takes to start depends on what else runs.
+    hostcore.run({**TIMED, "run_id": "before", "max_steps": 1, "max_runtime_seconds": 0})
+    over.append(hostcore.run(TIMED))
     return {run_id: command.end() for run_id, command in started.items()}
 
 
-@pytest.mark.parametrize("run_id", JOBS)
+@pytest.mark.parametrize("run_id", [run_id for run_id in JOBS if run_id not in ORPHANS])
 def test_every_attempt_has_one_terminal_event(ended: Mapping, project, run_id: str) -> None:
     run = project.run(run_id)
     for attempt in range(1, run.result["attempt"] + 1):
@@ -56,26 +71,20 @@ def test_every_attempt_has_one_terminal_event(ended: Mapping, project, run_id: s
     assert run.names()[-1] in ENDS
 
 
-class TestARunWhoseTimeIsOver:
-    @pytest.fixture(scope="class")
-    @classmethod
-    def over(cls, here: Path) -> RunResult:
-        """In this process, once torch is there: how long a worker takes to start depends on what else runs."""
-        hostcore.run({**TIMED, "run_id": "before", "max_steps": 1, "max_runtime_seconds": 0})
-        return hostcore.run(TIMED)
+def test_a_run_whose_time_is_over_is_preempted_with_a_checkpoint_and_goes_on_where_it_was(
+    ended: Mapping, over: list[RunResult]
+) -> None:
+    (first,) = over
+    assert (first.exit_code, first.status, first.requested_by) == (75, "preempted", "host")
+    assert first.reason == "the 5 s of max_runtime_seconds are over"
+    assert first.final_checkpoint == f"checkpoints/step-{first.step:06d}"
+    again = hostcore.run({**TIMED, "max_steps": first.step + 3})
+    assert (again.status, again.step, again.attempt) == ("succeeded", first.step + 3, 2)
 
-    def test_is_preempted_with_a_checkpoint(self, over: RunResult) -> None:
-        assert (over.exit_code, over.status, over.requested_by) == (75, "preempted", "host")
-        assert over.reason == "the 5 s of max_runtime_seconds are over"
-        assert over.final_checkpoint == f"checkpoints/step-{over.step:06d}"
 
-    def test_goes_on_where_it_was(self, over: RunResult) -> None:
-        again = hostcore.run({**TIMED, "max_steps": over.step + 3})
-        assert (again.status, again.step, again.attempt) == ("succeeded", over.step + 3, 2)
-
-    def test_while_it_is_starting_is_preempted_too(self, ended: Mapping, project) -> None:
-        result = project.run("early").result
-        assert (ended["early"].code, result["status"], result["step"]) == (75, "preempted", 0)
+def test_a_run_whose_time_is_over_while_it_is_starting_is_preempted_too(ended: Mapping, project) -> None:
+    result = project.run("early").result
+    assert (ended["early"].code, result["status"], result["step"]) == (75, "preempted", 0)
 
 
 def test_a_worker_that_does_not_hear_is_killed_after_its_grace(ended: Mapping, project) -> None:
@@ -87,19 +96,14 @@ def test_a_worker_that_does_not_hear_is_killed_after_its_grace(ended: Mapping, p
         os.kill(project.run("deaf").worker_pid, 0)
 
 
-class TestAStalledWorker:
-    def test_is_a_failure_that_says_so(self, ended: Mapping, project) -> None:
-        result = project.run("stall").result
-        assert (ended["stall"].code, result["status"], result["error"]["type"]) == (1, "failed", "Stalled")
-        assert "did not get beyond step 2" in result["error"]["message"]
-        assert "stall_seconds" in result["error"]["hint"]
-
-    def test_shows_where_it_stood(self, ended: Mapping, project) -> None:
-        assert "in _misbehave" in project.run("stall").result["error"]["traceback"]
-
-    def test_is_gone(self, ended: Mapping, project) -> None:
-        with pytest.raises(ProcessLookupError):
-            os.kill(project.run("stall").worker_pid, 0)
+def test_a_stalled_worker_is_killed_and_a_failure_that_says_where_it_stood(ended: Mapping, project) -> None:
+    result = project.run("stall").result
+    assert (ended["stall"].code, result["status"], result["error"]["type"]) == (1, "failed", "Stalled")
+    assert "did not get beyond step 2" in result["error"]["message"]
+    assert "stall_seconds" in result["error"]["hint"]
+    assert "in _misbehave" in result["error"]["traceback"]
+    with pytest.raises(ProcessLookupError):
+        os.kill(project.run("stall").worker_pid, 0)
 
 
 class TestAFailedRunWithRestarts:
@@ -118,14 +122,9 @@ class TestAFailedRunWithRestarts:
         assert "run_resumed" in run.names(attempt=2)
 
 
-@pytest.mark.parametrize("keys", [hang(3), SLOW], ids=["hanging", "training"])
-def test_a_worker_whose_supervisor_was_killed_is_gone_soon(project, until, keys: Mapping, request) -> None:
-    run_id = f"orphan-{request.node.callspec.id}"
-    command = project.start("run", project.job(f"{run_id}.json", run_id=run_id, **keys))
-    until((project.path / f"{run_id}.pid").exists, "the third step")
+@pytest.mark.parametrize("run_id", ORPHANS)
+def test_a_worker_whose_supervisor_was_killed_is_gone_soon(ended: Mapping, project, until, run_id: str) -> None:
     worker = project.run(run_id).worker_pid
-    command.signal(signal.SIGKILL)
-    command.end()
 
     def gone() -> bool:
         try:

@@ -1,12 +1,16 @@
 """Mistakes of a trainer that fail nothing: a warning each, in the log and at the end."""
 
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from textwrap import indent
 from typing import Any
 
 import orjson
 import pytest
+
+import hostcore
 
 LINE = """
 import torch
@@ -50,25 +54,22 @@ HYPERPARAMS = {"learning_rate": 0.1}
 
 
 @pytest.fixture
-def warned(project: Any, request: pytest.FixtureRequest) -> Callable[..., dict[str, str]]:
+def warned(here: Path, request: pytest.FixtureRequest) -> Callable[..., dict[str, str]]:
     """``warned(method, …, max_steps=12, …)``: run or resume a trainer with other methods; its warnings by code."""
     run_id = re.sub(r"\W+", "_", request.node.name).rstrip("_")
 
     def run(*methods: str, base: str = PLAIN, **keys: Any) -> dict[str, str]:
-        keys = {"max_steps": 12, **keys}
         body = "\n".join(methods) or "..."
-        (project.path / f"{run_id}.py").write_text(f"{base}\n\nclass Trainer(Line):\n{indent(body, ' ' * 4)}\n")
-        job = project.job(f"{run_id}.json", run_id=run_id, trainer=f"{run_id}:Trainer", **keys)
-        is_there = project.run(run_id).path.exists()
-        said = project.command(
-            *(("resume", run_id, "--set", f"max_steps={keys['max_steps']}") if is_there else ("run", job))
-        )
-        assert said.code == 0, said.err
-        attempt = project.run(run_id).result["attempt"]
-        found = [one for one in project.run(run_id).events if one["event"] == "warning" and one["attempt"] == attempt]
-        warnings = {one["code"]: one["message"] for one in found}
+        Path(f"{run_id}.py").write_text(f"{base}\n\nclass Trainer(Line):\n{indent(body, ' ' * 4)}\n")
+        sys.modules.pop(run_id, None)  # of an attempt before
+        job = {"trainer": f"{run_id}:Trainer", "run_id": run_id, "device": "cpu", "terminal": False, "max_steps": 12}
+        found: list[Any] = []
+        result = hostcore.run({**job, **keys}, on_event=found.append)
+        assert result.status == "succeeded", result.error
+        found = [one for one in found if one.name == "warning"]
+        warnings = {one.payload.code: one.payload.message for one in found}
         assert len(warnings) == len(found)
-        assert {*warnings.values()} <= {one["message"] for one in project.run(run_id).result["warnings"]}
+        assert {*warnings.values()} <= {one.message for one in result.warnings}
         return warnings
 
     return run
@@ -94,8 +95,8 @@ class TestHyperparamsThatAreNotRead:
         ],
         ids=["in configure", "of the job", "in a method for later", "by another module"],
     )
-    def test_are_none_when_they_are(self, warned, project, reads: str) -> None:
-        (project.path / "reader.py").write_text("def rate(ctx):\n    return ctx.hyperparams['learning_rate']\n")
+    def test_are_none_when_they_are(self, warned, reads: str) -> None:
+        Path("reader.py").write_text("def rate(ctx):\n    return ctx.hyperparams['learning_rate']\n")
         assert not warned(reads, hyperparams=HYPERPARAMS)
 
     def test_stay_a_plain_dictionary_that_a_checkpoint_can_hold(self, warned) -> None:
@@ -104,14 +105,11 @@ class TestHyperparamsThatAreNotRead:
         loads = "def load_state_dict(self, state, payload): assert payload.pop('given') == {'learning_rate': 0.1}"
         assert not warned(keeps, stores, loads, hyperparams=HYPERPARAMS)
 
-    def test_are_checked_by_a_class(self, warned) -> None:
+    def test_are_no_warning_where_a_class_checks_them_or_there_are_none(self, warned) -> None:
         declares = LINE.format(settings="class Hyperparams:\n        learning_rate: float = 0.2").replace(
             "    class Hyper", "    @__import__('attrs').frozen(kw_only=True)\n    class Hyper"
         )
         assert not warned(base=declares, hyperparams=HYPERPARAMS)
-
-    def test_are_no_warning_without_any(self, warned) -> None:
-        assert not warned(hyperparams={})
 
 
 NO_STEP = "def update(self, state, ctx): ..."
@@ -181,10 +179,10 @@ class TestParametersThatDoNotChange:
         assert "no parameter of its model changes" in message
         assert "call optimizer.step() in train_step" in message
 
-    def test_are_a_warning_at_a_checkpoint_of_a_long_run(self, warned, project) -> None:
-        warned(NO_STEP, max_steps=400, checkpoint_every=60)
-        run = project.run("test_are_a_warning_at_a_checkpoint_of_a_long_run")
-        (warning,) = [one for one in run.events if one["event"] == "warning"]
+    def test_are_a_warning_at_a_checkpoint_of_a_long_run(self, warned, here: Path) -> None:
+        warned(NO_STEP, max_steps=130, checkpoint_every=60)
+        log = here / "test_are_a_warning_at_a_checkpoint_of_a_long_run/logs/events.jsonl"
+        (warning,) = [one for one in map(orjson.loads, log.read_bytes().splitlines()) if one["event"] == "warning"]
         assert (warning["code"], warning["step"]) == ("parameters.unchanged", 120)
 
     @pytest.mark.parametrize(
@@ -204,19 +202,18 @@ class TestParametersThatDoNotChange:
     def test_are_none_where_there_is_a_reason(self, warned, methods: Sequence[str], keys: Mapping[str, int]) -> None:
         assert not warned(*methods, **keys)
 
-    def test_are_none_when_a_callback_goes_back_to_the_first_step(self, warned, project) -> None:
-        (project.path / "going_back.py").write_text(RESTORES)
+    def test_are_none_when_a_callback_goes_back_to_the_first_step(self, warned) -> None:
+        Path("going_back.py").write_text(RESTORES)
         assert not warned(max_steps=20, keep_checkpoints=3, callbacks=[{"use": "going_back:BackToTheFirst"}])
 
     def test_are_looked_for_in_a_resumed_run(self, warned) -> None:
-        assert not warned(max_steps=12)
+        assert not warned()
         assert not warned(max_steps=14)
         assert "parameters.unchanged" in warned(NO_STEP, max_steps=30)
 
-    def test_of_a_trainer_without_torch_are_none(self, project) -> None:
-        job = project.job("small.json", run_id="small", max_steps=20)
-        assert project.command("run", str(job)).code == 0
-        assert not [one for one in project.run("small").events if one["event"] == "warning"]
+    def test_of_a_trainer_without_torch_are_none(self, here: Path) -> None:
+        job = {"trainer": "small_trainer:Trainer", "device": "cpu", "terminal": False, "max_steps": 20}
+        assert hostcore.run(job).warnings == ()
 
 
 MODEL_ALONE = "def state_dict(self, state):\n    return {'model': state['model'].state_dict()}"

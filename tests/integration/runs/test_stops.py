@@ -56,61 +56,46 @@ def alone(stopped: Mapping, project, until) -> None:
     until(gone, "the orphan's process to end")
 
 
-class TestAskedOnce:
-    @pytest.fixture(params=["ctrl-c", "sigterm", "sigusr1"])
-    def run_id(self, request: pytest.FixtureRequest) -> str:
-        return request.param
-
-    @pytest.mark.parametrize(
-        ("run_id", "code", "status", "reason", "by"),
-        [
-            ("ctrl-c", 130, "cancelled", "interrupted by the user", "user"),
-            ("sigterm", 75, "preempted", "received SIGTERM", "signal:SIGTERM"),
-            ("sigusr1", 75, "preempted", "received SIGUSR1", "signal:SIGUSR1"),
-        ],
-    )
-    def test_a_run_ends_with_who_asked_and_why(
-        self, stopped: Mapping, project, run_id: str, code: int, status: str, reason: str, by: str
-    ) -> None:
-        assert stopped[run_id].code == code
-        result = project.run(run_id).result
-        assert (result["exit_code"], result["status"]) == (code, status)
-        assert (result["reason"], result["requested_by"], result["error"]) == (reason, by, None)
-        (request,) = [event for event in project.run(run_id).events if event["event"] == "stop_requested"]
-        assert (request["reason"], request["requested_by"]) == (reason, by)
-
-    def test_it_writes_a_checkpoint_of_its_last_step(self, stopped: Mapping, project, run_id: str) -> None:
-        result = project.run(run_id).result
-        name = f"checkpoints/step-{result['step']:06d}"
-        assert result["final_checkpoint"] == name
-        (saved,) = [event for event in project.run(run_id).events if event["event"] == "checkpoint_saved"]
-        assert (saved["path"], saved["step"], saved["final"]) == (name, result["step"], False)
-        assert (project.run(run_id).path / f"{name}.json").exists()
-
-    def test_it_has_one_terminal_event_and_it_is_the_last(self, stopped: Mapping, project, run_id: str) -> None:
-        names = project.run(run_id).names()
-        assert [name in ENDS for name in names] == [False] * (len(names) - 1) + [True]
-
-    def test_its_worker_is_gone(self, stopped: Mapping, project, run_id: str) -> None:
-        with pytest.raises(ProcessLookupError):
-            os.kill(project.run(run_id).worker_pid, 0)
-
-    def test_it_shows_no_error(self, stopped: Mapping, project, run_id: str) -> None:
-        assert "Traceback" not in stopped[run_id].err
-        assert stopped[run_id].out.startswith(project.run(run_id).result["status"])
+@pytest.mark.parametrize(
+    ("run_id", "code", "status", "reason", "by"),
+    [
+        ("ctrl-c", 130, "cancelled", "interrupted by the user", "user"),
+        ("sigterm", 75, "preempted", "received SIGTERM", "signal:SIGTERM"),
+        ("sigusr1", 75, "preempted", "received SIGUSR1", "signal:SIGUSR1"),
+    ],
+)
+def test_a_run_that_is_asked_once_ends_with_a_checkpoint_and_with_who_asked_and_why(
+    stopped: Mapping, project, run_id: str, code: int, status: str, reason: str, by: str
+) -> None:
+    said, run = stopped[run_id], project.run(run_id)
+    result, names = run.result, run.names()
+    assert (said.code, result["exit_code"], result["status"]) == (code, code, status)
+    assert (result["reason"], result["requested_by"], result["error"]) == (reason, by, None)
+    (request,) = [event for event in run.events if event["event"] == "stop_requested"]
+    assert (request["reason"], request["requested_by"]) == (reason, by)
+    checkpoint = f"checkpoints/step-{result['step']:06d}"
+    assert result["final_checkpoint"] == checkpoint
+    (saved,) = [event for event in run.events if event["event"] == "checkpoint_saved"]
+    assert (saved["path"], saved["step"], saved["final"]) == (checkpoint, result["step"], False)
+    assert (run.path / f"{checkpoint}.json").exists()
+    assert [name for name in names if name in ENDS] == names[-1:]
+    assert "Traceback" not in said.err
+    assert said.out.startswith(status)
+    assert_gone(run.worker_pid)
 
 
-class TestAskedTwice:
-    def test_a_worker_that_hangs_is_killed(self, stopped: Mapping, project) -> None:
-        assert stopped["twice"].code == 130
-        result = project.run("twice").result
-        assert (result["status"], result["step"], result["requested_by"]) == ("cancelled", 0, "user")
-        assert result["reason"] == "interrupted by the user; killed by a second signal"
-        with pytest.raises(ProcessLookupError):
-            os.kill(project.run("twice").worker_pid, 0)
+def test_a_worker_that_hangs_is_killed_by_a_second_signal(stopped: Mapping, project) -> None:
+    run = project.run("twice")
+    assert (stopped["twice"].code, run.result["status"], run.result["step"]) == (130, "cancelled", 0)
+    assert run.result["requested_by"] == "user"
+    assert run.result["reason"] == "interrupted by the user; killed by a second signal"
+    assert [name for name in run.names() if name in ENDS] == ["run_cancelled"]
+    assert_gone(run.worker_pid)
 
-    def test_there_is_one_terminal_event(self, stopped: Mapping, project) -> None:
-        assert [name for name in project.run("twice").names() if name in ENDS] == ["run_cancelled"]
+
+def assert_gone(pid: int) -> None:
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
 
 
 class TestAWorkerWhoseSupervisorWasKilled:
