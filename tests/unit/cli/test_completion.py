@@ -53,24 +53,10 @@ class TestRuns:
         (tmp_path / "runs" / "delay-none").mkdir()
         run("delay-$(touch oops)", status="succeeded")
 
-    @pytest.mark.parametrize(
-        "line",
-        [
-            "status ",
-            "logs de",
-            "logs -f de",
-            "cancel de",
-            "resume de",
-            "verify de",
-            "compare delay-1 de",
-            "replay de",
-            "report de",
-            "upload de",
-            "evaluate job.json --checkpoint de",
-        ],
-    )
-    def test_are_offered_newest_first(self, line: str) -> None:
-        assert offered(line) == ["delay-2", "delay-1"]
+    def test_are_offered_newest_first(self) -> None:
+        commands = ("cancel", "resume", "verify", "compare delay-1", "replay", "report", "upload", "logs", "logs -f")
+        for line in ("status ", "evaluate job.json --checkpoint de", *(f"{command} de" for command in commands)):
+            assert offered(line) == ["delay-2", "delay-1"], line
 
     def test_are_those_of_the_folder_that_the_line_names(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (tmp_path / "runs").rename(tmp_path / "logs")
@@ -98,11 +84,8 @@ class TestPlugins:
 
     def test_are_offered_by_name_with_their_distributions(self) -> None:
         complete = ShellComplete(cli, {}, "hostcore", "_HOSTCORE_COMPLETE")
-        found = complete.get_completions(["plugins", "show"], "zz-")
-        assert [(one.value, one.help) for one in found] == [
-            ("zz-mine", "zz-dist 1.2, zz-more 1.3"),
-            ("zz-other", "zz-dist 1.2"),
-        ]
+        found = {one.value: one.help for one in complete.get_completions(["plugins", "show"], "zz-")}
+        assert found == {"zz-mine": "zz-dist 1.2, zz-more 1.3", "zz-other": "zz-dist 1.2"}
 
     @pytest.mark.parametrize(
         ("line", "choices"),

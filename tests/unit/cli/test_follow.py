@@ -62,12 +62,6 @@ def ctrl_c(interrupts: Interrupts) -> Callable[[], None]:
     return once
 
 
-def test_a_run_that_nobody_interrupts_is_followed_to_its_result(interrupts: Interrupts) -> None:
-    run = Run(during=[nothing] * 3)
-    assert run.follow(interrupts) == "its result"
-    assert run.asked == []
-
-
 def test_one_ctrl_c_cancels_it_once_and_its_result_is_waited_for(
     interrupts: Interrupts, ctrl_c: Callable[[], None]
 ) -> None:

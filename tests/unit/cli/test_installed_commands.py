@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from hostcore.cli import commands
-from hostcore_builtin_plugins.extras import install_command
 
 GREET = """
 import click
@@ -70,21 +69,6 @@ class TestACommandOfAnotherDistribution:
         (broken,) = hostcore("plugins", "--json").json["broken"]
         assert broken["distribution"] == "a-greeter"
         assert "'list' in hostcore.commands is a command of hostcore itself" in broken["error"]
-
-
-class TestACommandThatIsNotInstalled:
-    @pytest.mark.parametrize(
-        ("name", "extra"), [("check", "conformance"), ("new", "conformance"), ("serve", "service")]
-    )
-    def test_says_what_installs_it(
-        self, hostcore: Callable, monkeypatch: pytest.MonkeyPatch, name: str, extra: str
-    ) -> None:
-        from hostcore.plugins.installed import Discovered
-
-        monkeypatch.setattr("hostcore.plugins.installed.discover", lambda: Discovered(refs=()))
-        said = hostcore(name)
-        assert said.code == 2
-        assert f"No such command '{name}'. `{install_command(extra)}` brings it." in said.err
 
 
 def test_a_service_that_nothing_talks_to_is_refused_with_the_schemes_there_are(hostcore: Callable) -> None:

@@ -44,13 +44,6 @@ def test_a_mistyped_option_is_told_the_nearest(hostcore: Callable, typed: str, n
     assert f"Did you mean '{near}'?" in said.err
 
 
-def test_an_unknown_letter_is_no_key_of_a_job(hostcore: Callable) -> None:
-    said = hostcore("run", "job.json", "-x")
-    assert said.code == 2
-    assert "No such option '-x'" in said.err
-    assert "--set" not in said.err
-
-
 @pytest.mark.parametrize(
     ("options", "pointer", "origin"),
     [
@@ -79,13 +72,6 @@ def test_the_job_file_is_an_argument_or_an_option_but_not_both(hostcore: Callabl
         said = hostcore(command, *given)
         assert said.code == 2
         assert told in said.err
-
-
-def test_an_error_in_the_file_of_config_names_it(hostcore: Callable) -> None:
-    (error,) = hostcore("validate", "--config", "job.json", "--set", "/epochs=0", "--json").json["errors"][:1]
-    assert error["pointer"] == "/epochs"
-    said = hostcore("run", "--config", "missing.json", "--json")
-    assert said.json["errors"][0]["file"] == "missing.json"
 
 
 def test_a_checkpoint_to_resume_is_an_argument_or_an_option_but_not_both(hostcore: Callable) -> None:
@@ -154,28 +140,28 @@ class Trainer:
 
 
 @pytest.mark.parametrize(
-    ("command", "options", "pointer", "origin"),
+    ("options", "pointer", "origin"),
     [
-        ("validate", ["--set", "hyperparams.lr=abc"], "/hyperparams/lr", "--set hyperparams.lr"),
-        ("validate", ["--profile", "fast"], "/hyperparams/lr", "--profile fast"),
-        ("validate", ["--devices", "cuda:99"], "/devices", "--devices"),
-        ("run", ["--set", 'reporters=[{"use": "jsonl", "path": 3}]'], "/reporters/0/path", "--set reporters"),
-        ("run", ["--set", 'reporters=[{"use": "webhook"}]'], "/reporters/0/url", "--set reporters"),
-        ("run", ["--set", 'uploaders=[{"$secret": "env:NONE"}]'], "/uploaders/0", "--set uploaders"),
-        ("run", ["--set", "inputs.base=nothing"], "/inputs/base", "--set inputs.base"),
-        ("validate", [], "/hyperparams/lr", "job.json"),
+        (["--set", "hyperparams.lr=abc"], "/hyperparams/lr", "--set hyperparams.lr"),
+        (["--profile", "fast"], "/hyperparams/lr", "--profile fast"),
+        (["--devices", "cuda:99"], "/devices", "--devices"),
+        (["--set", 'reporters=[{"use": "jsonl", "path": 3}]'], "/reporters/0/path", "--set reporters"),
+        (["--set", 'reporters=[{"use": "webhook"}]'], "/reporters/0/url", "--set reporters"),
+        (["--set", 'uploaders=[{"$secret": "env:NONE"}]'], "/uploaders/0", "--set uploaders"),
+        (["--set", "inputs.base=nothing"], "/inputs/base", "--set inputs.base"),
+        ([], "/hyperparams/lr", "job.json"),
     ],
     ids=str,
 )
 def test_an_error_that_a_plugin_finds_names_the_option_too(
-    hostcore: Callable, tmp_path: Path, command: str, options: list[str], pointer: str, origin: str
+    hostcore: Callable, tmp_path: Path, options: list[str], pointer: str, origin: str
 ) -> None:
     (tmp_path / "mine.py").write_text(TRAINER)
     job = {"trainer": "mine:Trainer", "max_steps": 1, "profiles": {"fast": {"hyperparams": {"lr": "x"}}}}
     if not options:
         job["hyperparams"] = {"lr": "x"}
     (tmp_path / "job.json").write_text(json.dumps(job))
-    (error,) = hostcore(command, "job.json", *options, "--json").json["errors"]
+    (error,) = hostcore("run", "job.json", "--in-process", *options, "--json").json["errors"]
     assert (error["pointer"], error["file"]) == (pointer, origin)
     assert list(tmp_path.glob("runs/*")) == []
 

@@ -140,14 +140,9 @@ class TestTheOutput:
         assert hostcore("logs", "a", "--output").out == "one\ntwo\nno end\n"
         assert hostcore("logs", "a", "--output", "-n", "1").out == "two\nno end\n"
 
-    def test_of_an_earlier_attempt_can_be_asked_for(self, hostcore: Callable, ended: RunDirectory) -> None:
-        (ended.attempts / "2.json").write_text("{}")
-        ended.rank_output(1, 0).write_text("first\n")
-        ended.rank_output(2, 0).write_text("second\n")
-        assert hostcore("logs", "a", "--output").out == "second\n"
-        assert hostcore("logs", "a", "--output", "--attempt", "1").out == "first\n"
-
-    def test_of_another_rank_can_be_asked_for(self, hostcore: Callable, ended: RunDirectory) -> None:
+    def test_of_an_earlier_attempt_or_another_rank_can_be_asked_for(
+        self, hostcore: Callable, ended: RunDirectory
+    ) -> None:
         for rank in range(2):
             ended.contract(1, rank).write_text("{}")
             ended.rank_output(1, rank).write_text(f"rank {rank}\n")
@@ -155,6 +150,11 @@ class TestTheOutput:
         said = hostcore("logs", "a", "--output", "--rank", "2")
         assert (said.code, "its ranks are 0 to 1" in said.err) == (2, True)
         assert hostcore("logs", "a", "--rank", "1").code == 2
+        (ended.attempts / "2.json").write_text("{}")
+        ended.rank_output(1, 0).write_text("first\n")
+        ended.rank_output(2, 0).write_text("second\n")
+        assert hostcore("logs", "a", "--output").out == "second\n"
+        assert hostcore("logs", "a", "--output", "--attempt", "1").out == "first\n"
 
     @pytest.mark.parametrize("option", [["--json"], ["--since", "1"]])
     def test_is_no_events(self, hostcore: Callable, ended: RunDirectory, option: list[str]) -> None:

@@ -69,6 +69,7 @@ def section(lines: list[str], heading: str) -> list[str]:
 
 def test_the_page_says_what_a_plugin_is_what_it_needs_and_what_it_takes(listed: list[PluginEntry]) -> None:
     lines = list(page(listed))
+    assert [line for line in lines if line.startswith("## ")] == ["## Trainers", "## Reporters", "## Policies"]
     row = r"| `oven` | Bakes a batch \| of \<b\>bread\</b\>, as `a\|b` says. | `oven-reporter` 1.0 |"
     assert row in section(lines, "## Reporters")
     assert section(lines, "### Reporter `oven`") == [
@@ -104,11 +105,6 @@ def test_what_has_an_extra_of_hostcore_is_installed_with_it_and_needs_what_that_
     assert by_name["trainer", "hf"].install == "pip install other-hf"
 
 
-def test_kinds_of_which_there_are_plugins_have_a_section_each(listed: list[PluginEntry]) -> None:
-    headings = [line for line in page(listed) if line.startswith("## ")]
-    assert headings == ["## Trainers", "## Reporters", "## Policies"]
-
-
 def test_as_data_an_entry_has_all_that_is_shown_of_a_plugin_and_how_it_is_installed(listed: list[PluginEntry]) -> None:
     (oven,) = [one.as_dict() for one in listed if one.ref.name == "oven"]
     assert oven["ref"]["dist"] == "oven-reporter"
@@ -117,7 +113,9 @@ def test_as_data_an_entry_has_all_that_is_shown_of_a_plugin_and_how_it_is_instal
     assert (oven["python"], oven["systems"], oven["conformance"]) == (">=3.11", ["POSIX :: Linux"], None)
 
 
-def test_settings_inside_of_objects_come_behind_them() -> None:
+def test_settings_inside_of_objects_come_behind_them_and_have_an_end() -> None:
+    tree = {"properties": {"next": {"$ref": "#/$defs/Tree"}}}
+    assert len(list(settings_of({**tree, "$defs": {"Tree": tree}}))) == 4
     rank = {"type": "integer", "exclusiveMinimum": 0, "default": 8}
     schema = {
         "properties": {
@@ -135,11 +133,6 @@ def test_settings_inside_of_objects_come_behind_them() -> None:
         ("uses", "list of object", "[]", ""),
         ("uses[].use", "string", "required", ""),
     ]
-
-
-def test_a_setting_that_contains_itself_has_an_end() -> None:
-    tree = {"properties": {"next": {"$ref": "#/$defs/Tree"}}}
-    assert len(list(settings_of({**tree, "$defs": {"Tree": tree}}))) == 4
 
 
 @pytest.mark.parametrize(

@@ -60,18 +60,12 @@ class TestTheDocument:
         (attempt,) = found["attempts"]
         assert (attempt["status"], attempt["first_step"], attempt["last_step"]) == ("running", 0, 25)
 
-    def test_has_the_error_of_a_run_that_failed(self, hostcore: Callable, run: Callable) -> None:
-        error = RunError(type="ValueError", message="no", traceback="Traceback …", hint="say yes")
-        run("a", status="failed", error=error)
-        found = hostcore("status", "a", "--json").json["error"]
-        assert (found["type"], found["message"], found["hint"]) == ("ValueError", "no", "say yes")
-
 
 class TestForPeople:
     def test_tells_how_it_ended(self, hostcore: Callable, run: Callable) -> None:
         error = RunError(type="ValueError", message="no", traceback="Traceback: it was here\n", hint="say yes")
         directory = run("a", status="failed", error=error)
-        write_checkpoints(directory, 1500)
+        write_checkpoints(directory, 500, 1500)
         said = hostcore("status", "a")
         assert said.out.startswith("failed  a\n")
         for line in (
@@ -85,13 +79,11 @@ class TestForPeople:
             assert line in said.out
         assert "Traceback" not in said.out
         assert "Traceback: it was here" in hostcore("status", "a", "-v").out
-
-    def test_shows_a_table_of_attempts_and_one_of_checkpoints(self, hostcore: Callable, run: Callable) -> None:
-        directory = run("a", status="succeeded")
-        write_checkpoints(directory, 500, 1500)
-        lines = [line.split() for line in hostcore("status", "a").out.splitlines()]
+        lines = [line.split() for line in said.out.splitlines()]
         assert ["ATTEMPT", "STATUS", "STARTED", "DURATION", "STEPS", "WHY"] in lines
         assert [line[0] for line in lines if line and line[0].startswith("step-")] == ["step-000500", "step-001500"]
+        found = hostcore("status", "a", "--json").json["error"]
+        assert (found["type"], found["message"], found["hint"]) == ("ValueError", "no", "say yes")
 
     def test_shows_the_pace_of_a_run(self, hostcore: Callable, run: Callable, tell: Callable) -> None:
         directory = run("a")
@@ -122,22 +114,19 @@ class TestForPeople:
 
 
 class TestWhichRun:
-    def test_may_be_said_by_the_beginning_of_its_name(self, hostcore: Callable, run: Callable) -> None:
+    @pytest.mark.parametrize("named", ["flight", "runs/flight-delay-1/"])
+    def test_may_be_said_by_the_beginning_of_its_name_or_its_directory(
+        self, hostcore: Callable, run: Callable, named: str
+    ) -> None:
         run("flight-delay-1", status="succeeded")
-        assert hostcore("status", "flight", "--json").json["run_id"] == "flight-delay-1"
-
-    def test_may_be_said_by_its_directory(self, hostcore: Callable, run: Callable) -> None:
-        run("a", status="succeeded")
-        assert hostcore("status", "runs/a/", "--json").json["run_id"] == "a"
+        assert hostcore("status", named, "--json").json["run_id"] == "flight-delay-1"
 
     @pytest.mark.parametrize("run_id", ["nothing", "..", ".", "../runs", "a/b", ""])
     def test_that_is_unknown_exits_2_with_a_hint(self, hostcore: Callable, run_id: str) -> None:
         said = hostcore("status", run_id)
         assert (said.code, said.out) == (2, "")
         assert "hostcore list" in said.err
-
-    def test_that_is_unknown_is_an_error_document(self, hostcore: Callable) -> None:
-        said = hostcore("status", "nothing", "--json")
+        said = hostcore("status", run_id, "--json")
         assert said.code == 2
         (error,) = said.json["errors"]
         assert list(error) == ERROR_KEYS

@@ -71,11 +71,10 @@ class TestThatWillGo:
         (found,) = component.implementations
         found.function("alice")
         assert component.instance.by == "alice"
-
-    def test_a_plugin_that_does_not_take_the_argument_is_not_told(self, lab, table):
-        table(ARGUMENTS={ASKED: going()})
-        component = lab.load("callback", lab.component("def on_stop_requested(self, reason): pass"))
-        assert not deprecated_uses(component.ref, component.implementations)
+        again = lab.load_selected(lab.select("callback", component.ref.name))
+        assert len(deprecation_warnings((use.ref, use.implementations) for use in (component, again))) == 1
+        other = lab.load("callback", lab.component("def on_stop_requested(self, reason): pass"))
+        assert not deprecated_uses(other.ref, other.implementations)
 
     def test_a_hook_and_a_method_of_the_component_itself_are_told(self, lab, table):
         table(HOOKS={("callback", "on_test_begin"): going(), ("callback", "callback_state"): going()})
@@ -95,12 +94,6 @@ class TestThatWillGo:
         table(HOOKS={("uploader", "close"): going()})
         component = lab.load("reporter", lab.component("def report_event(self, event): pass\ndef close(self): pass"))
         assert not deprecated_uses(component.ref, component.implementations)
-
-    def test_two_uses_of_one_plugin_are_told_once(self, lab, table):
-        table(ARGUMENTS={ASKED: going()})
-        one = lab.load("callback", lab.component("def on_stop_requested(self, requested_by): pass"))
-        two = lab.load_selected(lab.select("callback", one.ref.name))
-        assert len(deprecation_warnings((use.ref, use.implementations) for use in (one, two))) == 1
 
 
 class TestThatHasGone:

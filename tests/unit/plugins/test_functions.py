@@ -42,11 +42,6 @@ def test_a_broken_function_names_its_distribution(site_here: Any, source: str) -
         _ = hostcore.greet
 
 
-def test_a_name_that_nothing_registers_is_no_attribute() -> None:
-    assert not hasattr(hostcore, "no_such_function")
-    assert not hasattr(hostcore, "__no_such_name__")
-
-
 def test_a_function_of_the_project_that_is_not_installed_says_what_brings_it(
     site: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -57,6 +52,8 @@ def test_a_function_of_the_project_that_is_not_installed_says_what_brings_it(
 
 
 def test_a_module_of_the_host_is_not_looked_for_among_functions(site_here: Any) -> None:
+    assert not hasattr(hostcore, "no_such_function")
+    assert not hasattr(hostcore, "__no_such_name__")
     install(site_here, "greeter-e", "def greet(): pass", name="verification")
     with pytest.raises(AttributeError):
         hostcore.__getattr__("verification")

@@ -72,19 +72,16 @@ def test_a_malformed_entry_points_file_is_data_and_hides_no_other(site, text, sa
     assert says in broken.error
 
 
-def test_an_entry_points_file_that_is_not_text_is_broken(site):
-    info = site.install("bad-dist", modules={}, entry_points={})
-    (info / "entry_points.txt").write_bytes(b"[hostcore.trainers]\nm\xff = m:T\n")
+@pytest.mark.parametrize("says", ["UnicodeDecodeError", "IsADirectoryError"])
+def test_an_entry_points_file_that_cannot_be_read_is_broken(site, says):
+    file = site.install("bad-dist", modules={}, entry_points={}) / "entry_points.txt"
+    if says == "IsADirectoryError":
+        file.unlink()
+        file.mkdir()
+    else:
+        file.write_bytes(b"[hostcore.trainers]\nm\xff = m:T\n")
     (broken,) = discover([str(site.path)]).broken
-    assert "UnicodeDecodeError" in broken.error
-
-
-def test_an_entry_points_file_that_cannot_be_read_is_broken(site):
-    info = site.install("bad-dist", modules={}, entry_points={})
-    (info / "entry_points.txt").unlink()
-    (info / "entry_points.txt").mkdir()
-    (broken,) = discover([str(site.path)]).broken
-    assert "IsADirectoryError" in broken.error
+    assert says in broken.error
 
 
 @pytest.mark.parametrize(
@@ -113,27 +110,21 @@ def test_metadata_of_a_distribution_without_plugins_is_not_even_read(site):
     assert discover([str(site.path)]).broken == ()
 
 
-@pytest.mark.parametrize("name", ["Mine", "-mine", "my plugin", "a/b", "a:b", "ä"])
-def test_an_invalid_name_is_broken_and_its_neighbours_are_not(site, name):
-    site.install("my-dist", modules={}, entry_points={TRAINERS: {name: "m:T", "good": "m:T"}})
+@pytest.mark.parametrize(
+    ("entry_points", "says"),
+    [
+        *(({TRAINERS: {name: "m:T"}}, repr(name)) for name in ("Mine", "-mine", "my plugin", "a/b", "a:b", "ä")),
+        *(({TRAINERS: {"mine": to}}, "module:symbol") for to in ("m", "m:", ":T", "my-module:T", "m:T()", "m.py:T:U")),
+        ({"hostcore.trainer": {"mine": "m:T"}}, "'hostcore.trainer'"),
+        ({"hostcore.trainer": {"mine": "m:T"}}, "hostcore.trainers"),
+    ],
+)
+def test_an_invalid_name_value_or_group_is_broken_and_its_neighbours_are_not(site, entry_points, says):
+    mine = {group: {**entries, "good": "m:T"} for group, entries in entry_points.items()}
+    site.install("my-dist", modules={}, entry_points={TRAINERS: {"good": "m:T"}, **mine})
     found = discover([str(site.path)])
     assert [ref.name for ref in found.refs] == ["good"]
-    assert repr(name) in found.broken[0].error
-
-
-@pytest.mark.parametrize("value", ["m", "m:", ":T", "my-module:T", "m:T()", "m.py:T:U"])
-def test_an_invalid_value_is_broken(site, value):
-    site.install("my-dist", modules={}, entry_points={TRAINERS: {"mine": value}})
-    found = discover([str(site.path)])
-    assert found.refs == ()
-    assert "module:symbol" in found.broken[0].error
-
-
-def test_a_mistyped_group_of_ours_is_broken_and_names_the_groups(site):
-    site.install("my-dist", modules={}, entry_points={"hostcore.trainer": {"mine": "m:T"}})
-    (broken,) = discover([str(site.path)]).broken
-    assert "'hostcore.trainer'" in broken.error
-    assert "hostcore.trainers" in broken.error
+    assert says in found.broken[0].error
 
 
 def test_the_first_installation_on_the_path_wins_also_when_it_registers_nothing(site, tmp_path):
@@ -153,12 +144,13 @@ def test_the_remains_of_an_interrupted_uninstall_are_broken_not_a_conflict(site)
     assert "interrupted" in found.broken[0].error
 
 
-def test_egg_info_is_found_too(site):
-    info = site.path / "old_dist-0.9-py3.11.egg-info"
-    info.mkdir()
+@pytest.mark.parametrize("place", ["old_dist-0.9-py3.11.egg-info", "old_dist-0.9-py3.11.egg/EGG-INFO"])
+def test_egg_info_and_an_unpacked_egg_are_found_too(tmp_path, place):
+    info = tmp_path / place
+    info.mkdir(parents=True)
     (info / "PKG-INFO").write_text("Metadata-Version: 2.1\nName: old-dist\nVersion: 0.9\n")
     (info / "entry_points.txt").write_text("[hostcore.callbacks]\nold = m:T\n")
-    (ref,) = discover([str(site.path)]).refs
+    (ref,) = discover([str(info.parent)]).refs
     assert ref.provenance == "old (old-dist 0.9)"
 
 
@@ -169,15 +161,6 @@ def test_a_plugin_in_a_zip_file_is_found_too(tmp_path, inner):
         file.writestr(f"{inner}/PKG-INFO", "Metadata-Version: 2.1\nName: my-dist\nVersion: 1.0\n")
         file.writestr(f"{inner}/entry_points.txt", "[hostcore.callbacks]\nmine = m:T\n")
     (ref,) = discover([str(archive)]).refs
-    assert ref.provenance == "mine (my-dist 1.0)"
-
-
-def test_a_plugin_in_an_unpacked_egg_is_found_too(tmp_path):
-    info = tmp_path / "my_dist-1.0-py3.11.egg" / "EGG-INFO"
-    info.mkdir(parents=True)
-    (info / "PKG-INFO").write_text("Metadata-Version: 2.1\nName: my-dist\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[hostcore.callbacks]\nmine = m:T\n")
-    (ref,) = discover([str(info.parent)]).refs
     assert ref.provenance == "mine (my-dist 1.0)"
 
 

@@ -32,16 +32,9 @@ def launcher(site_here: Any) -> JobLauncher:
     return launcher_of(ComponentUse(use="cloud", settings={}), discover(), job_dir=Path())
 
 
-@pytest.fixture
-def context() -> LaunchContext:
-    return LaunchContext(job=Job(), job_path="/job.json", run_dir="/run", command=[], env={}, log=lambda _: None)
-
-
-def test_what_it_returns_is_the_answer(launcher: JobLauncher, context: LaunchContext) -> None:
+def test_an_error_of_the_contract_names_the_launcher(launcher: JobLauncher) -> None:
+    context = LaunchContext(job=Job(), job_path="/job.json", run_dir="/run", command=[], env={}, log=lambda _: None)
     assert launcher.plan(context).summary == "a pod"
-
-
-def test_an_error_of_the_contract_names_the_launcher(launcher: JobLauncher, context: LaunchContext) -> None:
     with pytest.raises(TransientError, match="the cloud is busy") as caught:
         launcher.launch(context)
     assert caught.value.plugin == "cloud (clouds 1.0)"

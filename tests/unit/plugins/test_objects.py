@@ -109,14 +109,10 @@ def test_what_is_wrong_with_a_path_is_one_error_with_its_place(
     assert error.pointer == "/x/module"
     assert says in error.message
     assert "\n" not in error.message
-
-
-def test_a_module_that_raises_is_told_with_its_own_traceback_and_line(lab: Any, given: Any) -> None:
-    error = lab.error(lambda: lab.load_selected(given({"module": "lit_broken:Auto"})), "object.import")
-    file = lab.job_dir / "lit_broken.py"
-    assert error.message.endswith(f"ZeroDivisionError: division by zero ({file}:2)")
-    assert error.file == str(file)
-    assert "importlib" not in error.traceback
+    if "ZeroDivision" in says:
+        file = lab.job_dir / "lit_broken.py"
+        assert error.message.endswith(f"ZeroDivisionError: division by zero ({file}:2)")
+        assert (error.file, "importlib" in error.traceback) == (str(file), False)
 
 
 def test_paths_inside_of_lists_and_unions_are_checked_too(lab: Any, given: Any) -> None:

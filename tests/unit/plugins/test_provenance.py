@@ -72,49 +72,45 @@ def test_where_nothing_can_be_had_there_is_no_hash():
     assert provenance(resolve("sys:path", "trainer", discover([]))).sha256 is None
 
 
-class TestCodeOfAnotherDistribution:
-    @pytest.fixture
-    def both(self, site_here):
-        """``both("alpha")``: the trainer of a distribution; beta is installed over alpha."""
-        for name, source in (("alpha", "A = 1"), ("beta", "B = 1")):
-            modules = {"prov_same/__init__.py": "", "prov_same/train.py": source}
-            entry_points = {TRAINERS: {name: "prov_same.train:T"}}
-            site_here.install(f"my-{name}", modules=modules, entry_points=entry_points)
-        return lambda name: resolve(name, "trainer", discover())
+@pytest.fixture
+def both(site_here, monkeypatch):
+    """``both("alpha")``: the trainer of a distribution; beta is installed over alpha, and nothing else is."""
+    others = [folder for folder in sys.path if "site-packages" not in folder]  # to search all of those takes a second
+    monkeypatch.setattr(sys, "path", others)
+    for name, source in (("alpha", "A = 1"), ("beta", "B = 1")):
+        modules = {"prov_same/__init__.py": "", "prov_same/train.py": source}
+        entry_points = {TRAINERS: {name: "prov_same.train:T"}}
+        site_here.install(f"my-{name}", modules=modules, entry_points=entry_points)
+    return lambda name: resolve(name, "trainer", discover())
 
-    def test_is_told_with_the_file_and_both_names(self, both, site_here):
-        told = other_code(both("alpha"))
-        assert "the trainer alpha (my-alpha 1.0" in told
-        assert f"{site_here.path}/prov_same/train.py is not the file that my-alpha has installed" in told
-        assert "it is that of my-beta 1.0" in told
-        assert other_code(both("beta")) is None
 
-    def test_is_hashed_as_what_it_is(self, both, site_here):
-        before = provenance(both("alpha")).sha256
-        assert before != hashlib.sha256((site_here.path / "my_alpha-1.0.dist-info/RECORD").read_bytes()).hexdigest()
-        (site_here.path / "prov_same/train.py").write_text("C = 1")
-        assert provenance(both("alpha")).sha256 != before
+def test_code_of_another_distribution_is_told_with_the_file_and_both_names_and_hashed_as_what_it_is(both, site_here):
+    told = other_code(both("alpha"))
+    assert "the trainer alpha (my-alpha 1.0" in told
+    assert f"{site_here.path}/prov_same/train.py is not the file that my-alpha has installed" in told
+    assert "it is that of my-beta 1.0" in told
+    assert other_code(both("beta")) is None
+    before = provenance(both("alpha")).sha256
+    assert before != hashlib.sha256((site_here.path / "my_alpha-1.0.dist-info/RECORD").read_bytes()).hexdigest()
+    (site_here.path / "prov_same/train.py").write_text("C = 1")
+    assert provenance(both("alpha")).sha256 != before
+    assert "it was changed since" in other_code(both("beta"))
 
-    def test_is_told_as_well_where_a_file_was_changed_by_hand(self, both, site_here):
-        (site_here.path / "prov_same/train.py").write_text("C = 1")
-        assert "it was changed since" in other_code(both("beta"))
 
-    @pytest.mark.parametrize("metadata", ["RECORD", "editable"])
-    def test_cannot_be_told_where_the_files_are_not_recorded(self, both, site_here, metadata):
-        info = site_here.path / "my_alpha-1.0.dist-info"
-        if metadata == "RECORD":
-            (info / "RECORD").unlink()
-        else:
-            (info / "direct_url.json").write_text(json.dumps({"url": "file:///x", "dir_info": {"editable": True}}))
-        assert other_code(both("alpha")) is None
+@pytest.mark.parametrize("metadata", ["RECORD", "editable"])
+def test_code_of_another_distribution_cannot_be_told_where_the_files_are_not_recorded(both, site_here, metadata):
+    info = site_here.path / "my_alpha-1.0.dist-info"
+    if metadata == "RECORD":
+        (info / "RECORD").unlink()
+    else:
+        (info / "direct_url.json").write_text(json.dumps({"url": "file:///x", "dir_info": {"editable": True}}))
+    assert other_code(both("alpha")) is None
 
-    def test_hides_the_own_module_from_an_earlier_place_of_the_path(self, site_here, tmp_path, monkeypatch):
-        site_here.install(
-            "my-own", modules={"prov_hidden.py": "A = 1"}, entry_points={TRAINERS: {"own": "prov_hidden:T"}}
-        )
-        earlier = tmp_path / "earlier"
-        earlier.mkdir()
-        (earlier / "prov_hidden.py").write_text("A = 1")
-        monkeypatch.syspath_prepend(str(earlier))
-        told = other_code(resolve("own", "trainer", discover()))
-        assert f"{earlier}/prov_hidden.py is not the file that my-own has installed" in told
+
+def test_code_at_an_earlier_place_of_the_path_is_told(both, site_here, tmp_path, monkeypatch):
+    site_here.install("my-own", modules={"prov_hidden.py": "A = 1"}, entry_points={TRAINERS: {"own": "prov_hidden:T"}})
+    (tmp_path / "earlier").mkdir()
+    (tmp_path / "earlier/prov_hidden.py").write_text("A = 1")
+    monkeypatch.syspath_prepend(str(tmp_path / "earlier"))
+    told = other_code(both("own"))
+    assert f"{tmp_path}/earlier/prov_hidden.py is not the file that my-own has installed" in told

@@ -75,13 +75,10 @@ def test_a_plugin_that_came_after_the_move_has_no_former_name(name: str) -> None
     assert how_to_install("reporter", f"hostcore-trackers/{name}") == install_command(name)
 
 
-@pytest.mark.parametrize("distribution", ["hostcore-builtin-plugins", "my-plugins"])
-def test_a_plugin_that_stayed_keeps_its_distribution(distribution: str) -> None:
-    assert current_distribution(distribution, "reporter", "jsonl") == distribution
-    assert recorded_distribution(distribution, "reporter", "jsonl") == distribution
-
-
-def test_a_plugin_of_another_distribution_is_not_ours_to_install() -> None:
+def test_a_plugin_that_stayed_keeps_its_distribution_and_one_of_others_is_not_ours_to_install() -> None:
+    for distribution in ("hostcore-builtin-plugins", "my-plugins"):
+        assert current_distribution(distribution, "reporter", "jsonl") == distribution
+        assert recorded_distribution(distribution, "reporter", "jsonl") == distribution
     assert how_to_install("reporter", "my-plugins/mlflow") is None
     assert how_to_install("reporter", "hostcore-builtin-plugins/mlflow") == install_command("mlflow")
     assert how_to_install("reporter", "mlflow") == install_command("mlflow")
@@ -104,11 +101,6 @@ def test_from_a_clone_its_folders_are_what_is_installed(extra: str, folders: lis
     assert all(Path(folder.partition("[")[0], "pyproject.toml").is_file() for folder in named)
 
 
-def test_a_hostcore_that_came_as_a_package_is_extended_by_its_extras(site_here: Any) -> None:
-    site_here.install("hostcore", modules={}, entry_points={})
-    assert install_command("mlflow") == "pip install 'hostcore[mlflow]'"
-
-
 def test_hostcore_itself_is_installed_from_the_clone_by_the_interpreter_that_is_asked_for() -> None:
     folders = [str(ROOT / folder) for folder in ("hookspecs", "toolkit", "builtin_plugins", "")]
     assert shlex.split(install_command()) == ["pip", "install", *folders]
@@ -117,6 +109,7 @@ def test_hostcore_itself_is_installed_from_the_clone_by_the_interpreter_that_is_
 
 def test_hostcore_that_came_as_a_package_is_installed_in_the_version_that_runs(site_here: Any) -> None:
     site_here.install("hostcore", version="7.8", modules={}, entry_points={})
+    assert install_command("mlflow") == "pip install 'hostcore[mlflow]'"
     names = [one.partition("==") for one in install_command(python="/py").split()]
     assert names[:4] == [("/py", "", ""), ("-m", "", ""), ("pip", "", ""), ("install", "", "")]
     own = ["hostcore-hookspecs", "hostcore-toolkit", "hostcore-builtin-plugins", "hostcore"]
@@ -141,9 +134,6 @@ def test_a_plugin_is_installed_again_from_the_folder_that_it_came_from(
     info = site_here.install("my-trainer", modules={}, entry_points={})
     (info / "direct_url.json").write_text(json.dumps(recorded))
     assert pip_source("my-trainer") == source
-
-
-def test_what_is_not_installed_has_its_name_alone() -> None:
     assert pip_source("no-such-thing-at-all") == "no-such-thing-at-all"
 
 

@@ -99,19 +99,19 @@ def test_an_unknown_name_gets_the_nearest_and_how_to_find_what_brings_it(found, 
     assert "broken_dist" in error.hint
 
 
-def test_a_name_of_another_kind_is_told_with_the_key_it_belongs_under(found):
-    error = _error("ema", "trainer", found)
-    assert "ema (flights 1.0) is a callback; those are named under 'callbacks'" in error.hint
-
-
-def test_an_unknown_distribution_is_told_with_the_command_to_install_it(found):
-    error = _error("no-such-dist/x", "trainer", found)
-    assert "no installed distribution 'no-such-dist' has plugins" in error.message
-    assert "pip install no-such-dist" in error.hint
-
-
-def test_a_distribution_without_that_name_is_told(found):
-    assert "flights does not register a trainer 'x'" in _error("flights/x", "trainer", found).message
+@pytest.mark.parametrize(
+    ("name", "message", "hint"),
+    [
+        ("ema", "", "ema (flights 1.0) is a callback; those are named under 'callbacks'"),
+        ("no-such-dist/x", "no installed distribution 'no-such-dist' has plugins", "pip install no-such-dist"),
+        ("flights/x", "flights does not register a trainer 'x'", ""),
+    ],
+    ids=["another kind", "no such distribution", "not in that distribution"],
+)
+def test_a_name_that_is_looked_for_in_the_wrong_place_is_told_so(found, name, message, hint):
+    error = _error(name, "trainer", found)
+    assert message in error.message
+    assert hint in (error.hint or "")
 
 
 @pytest.mark.parametrize(("path", "better"), [("./train.py:T", "train:T"), ("src/train.py:T", "src.train:T")])

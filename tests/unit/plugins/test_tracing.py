@@ -13,7 +13,6 @@ import torch
 from hostcore.plugins.hooks import Hooks
 from hostcore.plugins.tracing import Trace, summary
 from hostcore_hookspecs import StepResult
-from hostcore_hookspecs.run_state import RunState
 
 
 class Clock:
@@ -46,28 +45,6 @@ def lines(trace: Trace, tmp_path: Path) -> Callable[[], list[str]]:
     return read
 
 
-WRAPPER = """
-    @hookimpl(wrapper=True, specname="train_step")
-    def around(self, *, prepared_batch):
-        result = yield
-        return result
-"""
-
-
-def test_calls_are_nested_as_they_are_made(lab: Any, trace: Trace, lines: Callable[[], list[str]]) -> None:
-    one = trace.of(lab.load("trainer", lab.trainer()))
-    around = trace.of(lab.load("callback", lab.component(WRAPPER)))
-    bound = Hooks([one, around]).bind("train_step", of=one)
-    trace.follow(RunState(step=7))
-    assert bound(torch.zeros(2, 3), {}, "ctx").metrics == {"loss": 1.0}
-    batch = "(prepared_batch=Tensor[2, 3] float32 cpu)"
-    assert lines() == [
-        f"       7  train_step  callback:mine-2 (dist-2 1.0), wrapper  {batch}",
-        f"       7    train_step  trainer:mine-1 (dist-1 1.0)  {batch}  2 ms -> StepResult(metrics={{loss: 1}})",
-        "       7  train_step  5 ms -> StepResult(metrics={loss: 1})",
-    ]
-
-
 def test_a_call_that_raises_and_one_that_does_not_come_back_are_seen(
     lab: Any, trace: Trace, lines: Callable[[], list[str]], tmp_path: Path
 ) -> None:
@@ -84,15 +61,6 @@ def test_a_call_that_raises_and_one_that_does_not_come_back_are_seen(
     failed = "       0  on_train_begin  callback:mine-1 (dist-1 1.0)  2 ms raised KeyError: 'val/loss'"
     assert seen == [failed, "       0  on_batch_end  callback:mine-1 (dist-1 1.0)  (result=function)"]
     assert lines() == [failed, f"{seen[1]}  2 ms"]
-
-
-def test_what_a_component_gets_and_gives_is_the_same(lab: Any, trace: Trace) -> None:
-    methods = {"prepare_batch": "def prepare_batch(self, *, ctx=None, raw_batch): return (raw_batch, ctx)"}
-    one = trace.of(lab.load("trainer", lab.trainer(**methods)))
-    hooks, batch = Hooks([one]), object()
-    assert hooks.bind("prepare_batch", of=one)(batch, "state", "ctx") == (batch, "ctx")
-    assert hooks.bind("teardown", of=one) is None
-    assert (one.use, one.hook_names) == ("trainer:mine-1", one.hook_names)
 
 
 class Untouchable(torch.Tensor):
