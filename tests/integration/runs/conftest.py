@@ -13,9 +13,12 @@ from typing import Any
 import attrs
 import orjson
 import pytest
+from click.testing import CliRunner
 from command_line import Said, said_by
 from fork_server import hostcore
 from waiting import wait_until
+
+from hostcore.cli import cli
 
 HERE = Path(__file__).parent
 
@@ -169,3 +172,33 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield folder / "runs"
     for name in ("exact_trainer", "small_trainer"):
         sys.modules.pop(name, None)
+
+
+@pytest.fixture(scope="module")
+def look(here: Path) -> Callable[..., Said]:
+    """``look("status", "a")``: a command in this process, in the folder of its runs."""
+
+    def call(*arguments: str | Path) -> Said:
+        words = [str(one) for one in arguments]
+        result = CliRunner().invoke(cli, words, prog_name="hostcore", catch_exceptions=False)
+        return Said(code=result.exit_code, out=result.stdout, err=result.stderr)
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def run_here(look: Callable[..., Said]) -> Callable[..., Said]:
+    """``run_here("a", "--json", max_steps=3)``: ``hostcore run`` of a job of the small trainer, in this process."""
+
+    def start(run_id: str, *options: str, **keys: Any) -> Said:
+        job = {"trainer": "small_trainer:Trainer", "device": "cpu", "terminal": False, "run_id": run_id, **keys}
+        Path(f"{run_id}.json").write_text(json.dumps(job))
+        return look("run", f"{run_id}.json", "--in-process", *options)
+
+    return start
+
+
+@pytest.fixture(scope="module")
+def events_of(here: Path) -> Callable[..., list[dict[str, Any]]]:
+    """``events_of("a", "warning")``: the events of that name in the log of a run in this process."""
+    return lambda run_id, name: [one for one in RunFiles(here / run_id).events if one["event"] == name]

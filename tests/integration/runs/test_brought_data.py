@@ -182,7 +182,7 @@ def test_a_run_does_not_go_on_with_other_data(change: dict[str, Any], told: str)
 def test_a_global_batch_is_made_of_the_batches_that_the_trainer_brings() -> None:
     error = refused("global", global_batch_size=6)
     assert "batches of 4 on 1 rank cannot make up a global batch of 6 rows" in error.message
-    assert error.pointer == "/global_batch_size"
+    assert (error.pointer, error.hint) == ("/global_batch_size", "4 or 8 would do")
 
 
 def test_a_checkpoint_is_evaluated_on_what_the_trainer_brings(brings: Any, trained: Any) -> None:

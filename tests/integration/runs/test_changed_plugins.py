@@ -5,8 +5,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 TRAINER = """
     import torch
     from hostcore_hookspecs import StepResult
@@ -23,6 +21,9 @@ TRAINER = """
 """
 
 
+DATA = {"source": "mock", "num_rows": 100, "batch_size": 10}
+
+
 def install(site: Any, distribution: str, *, module: str, name: str, version: str = "1.0", add: int = 1) -> None:
     entry_points = {"hostcore.trainers": {name: f"{module}:Trainer"}}
     modules = {f"{module}.py": TRAINER.format(add=add, name=name)}
@@ -33,46 +34,46 @@ def warnings(run: Any, code: str) -> list[str]:
     return [event["message"] for event in run.events if event.get("code") == code]
 
 
-@pytest.fixture
-def changed(site: Any, own_project: Callable) -> Any:
-    """A run of version 1.0 of its trainer, of which 2.0 is installed now."""
+def test_another_version_is_a_warning_of_the_attempt_and_refused_with_same_plugins(
+    site: Any, own_project: Callable
+) -> None:
     install(site, "my-plugin", module="changed_trainer", name="mine")
-    project = own_project(site.environment)
-    assert project.command("run", project.job(trainer="mine", max_steps=3, metric_every=1)).code == 0
+    changed = own_project(site.environment)
+    assert changed.command("run", changed.job(trainer="mine", max_steps=3, dataset=DATA)).code == 0
     (site.path / "my_plugin-1.0.dist-info").rename(site.path / "old")
     install(site, "my-plugin", module="changed_trainer", name="mine", version="2.0", add=100)
-    return project
 
+    before = changed.run().tree()
+    refused = changed.command("resume", "a", "--set", "max_steps=4", "--same-plugins")
+    assert refused.code == 2
+    assert "--same-plugins: attempt 2 goes on with other plugins" in refused.err
+    assert changed.run().tree() == before
 
-class TestAnotherVersion:
-    def test_is_a_warning_of_the_attempt(self, changed: Any) -> None:
-        said = changed.command("resume", "a", "--set", "max_steps=4")
-        assert said.code == 0
-        (message,) = warnings(changed.run(), "resume.plugins")
-        assert message.startswith("attempt 2 goes on with other plugins than attempt 1: the trainer 'mine'")
-        assert message.endswith("my-plugin 1.0 -> my-plugin 2.0")
-        for shown in (said.out, changed.command("status", "a").out):
-            assert "  warning     attempt 2 goes on with other plugins than attempt 1" in shown
+    said = changed.command("resume", "a", "--set", "max_steps=4")
+    assert said.code == 0
+    (message,) = warnings(changed.run(), "resume.plugins")
+    assert message.startswith("attempt 2 goes on with other plugins than attempt 1: the trainer 'mine'")
+    assert message.endswith("my-plugin 1.0 -> my-plugin 2.0")
+    for shown in (said.out, changed.command("status", "a").out):
+        assert "  warning     attempt 2 goes on with other plugins than attempt 1" in shown
 
-    def test_is_recorded_by_attempt_with_its_hash(self, changed: Any) -> None:
-        assert changed.command("resume", "a", "--set", "max_steps=4").code == 0
-        assert changed.command("resume", "a", "--set", "max_steps=5").code == 0
-        assert len(warnings(changed.run(), "resume.plugins")) == 1
-        trainers = [
-            (one["attempt"], plugin["version"], plugin["sha256"])
-            for one in json.loads((changed.run().path / "config" / "run.json").read_bytes())["used"]
-            for plugin in one["plugins"]
-            if plugin["kind"] == "trainer"
-        ]
-        assert [one[:2] for one in trainers] == [(1, "1.0"), (2, "2.0")]
-        assert len({one[2] for one in trainers} - {None}) == 2
+    assert changed.command("resume", "a", "--set", "max_steps=5").code == 0
+    assert len(warnings(changed.run(), "resume.plugins")) == 1
+    trainers = [
+        (one["attempt"], plugin["version"], plugin["sha256"])
+        for one in json.loads((changed.run().path / "config" / "run.json").read_bytes())["used"]
+        for plugin in one["plugins"]
+        if plugin["kind"] == "trainer"
+    ]
+    assert [one[:2] for one in trainers] == [(1, "1.0"), (2, "2.0")]
+    assert len({one[2] for one in trainers} - {None}) == 2
 
-    def test_is_refused_with_same_plugins_and_nothing_changes(self, changed: Any) -> None:
-        before = changed.run().tree()
-        said = changed.command("resume", "a", "--set", "max_steps=4", "--same-plugins")
-        assert said.code == 2
-        assert "--same-plugins: attempt 2 goes on with other plugins" in said.err
-        assert changed.run().tree() == before
+    fingerprint = changed.command("status", "a", "--json").json["data"]
+    assert f"\n  data        {fingerprint[:12]}\n" in changed.command("status", "a").out
+    for asked in (["--plugin", "mine<2"], ["--distribution", "my-plugin==1.0"]):
+        (found,) = changed.command("list", *asked, "--data", fingerprint[:8], "--json").json["runs"]
+        (used,) = found["used"]
+        assert (used["attempt"], used["plugins"][0]["version"], used["data"]) == (1, "1.0", fingerprint)
 
 
 def test_another_content_of_an_import_path_is_a_warning(own_project: Callable) -> None:

@@ -12,20 +12,8 @@ import pytest
 from command_line import COMMAND
 
 RESULT_KEYS = [
-    *(
-        "run_id",
-        "status",
-        "exit_code",
-        "reason",
-        "requested_by",
-        "attempt",
-        "step",
-        "epoch",
-        "restored_step",
-        "metrics",
-        "best",
-    ),
-    *("final_checkpoint", "error", "started_ms", "ended_ms", "warnings"),
+    *("run_id", "status", "exit_code", "reason", "requested_by", "attempt", "step", "epoch", "restored_step"),
+    *("metrics", "best", "final_checkpoint", "error", "started_ms", "ended_ms", "warnings"),
 ]
 
 REPORTERS = """
@@ -58,39 +46,31 @@ REPORTERS = """
 """
 
 
-class TestARunWithReporters:
-    @pytest.fixture
-    def told(self, site: Any, own_project: Callable) -> Any:
-        """A project after a run with good and faulty reporters; the finished command beside it."""
-        names = {"spy": "Spy", "open": "FailsInOpen", "report": "FailsInReport", "close": "FailsInClose"}
-        site.install(
-            "trackers",
-            modules={"trackers.py": REPORTERS},
-            entry_points={"hostcore.reporters": {name: f"trackers:{symbol}" for name, symbol in names.items()}},
-        )
-        project = own_project(site.environment)
-        job = project.job(reporters=[*names], terminal=True, max_steps=5, metric_every=1)
-        # A new interpreter, not a fork of one that has imported torch: the test looks for what was imported.
-        return project, project.command("run", job, "--json", PYTHONHASHSEED="0")
-
-    def test_is_not_hurt_by_those_that_raise_and_names_them_and_imports_no_torch(self, told: Any) -> None:
-        project, finished = told
-        assert (finished.code, finished.json["status"]) == (0, "succeeded")
-        assert "a reporter that prints" in finished.err
-        failures = {
-            event["message"]: event["reporter"] for event in project.run().events if event["event"] == "reporter_failed"
-        }
-        assert failures == {
-            f"FatalError: {what}; it gets no more events in this attempt": f"{name} (trackers 1.0)"
-            for name, what in [("open", "no connection"), ("report", "the tracker wants to quit")]
-        }
-        assert "close (trackers 1.0)" in finished.err
-        assert "RuntimeError: no goodbye" in finished.err
-        spied = json.loads((project.path / "spy.json").read_text())
-        assert spied["heavy"] == []
-        names = project.run().names()
-        assert spied["seen"] == names
-        assert names[-1] == "run_succeeded"
+def test_reporters_that_raise_do_not_hurt_the_run_and_are_named_and_none_imports_torch(
+    site: Any, own_project: Callable
+) -> None:
+    names = {"spy": "Spy", "open": "FailsInOpen", "report": "FailsInReport", "close": "FailsInClose"}
+    entry_points = {"hostcore.reporters": {name: f"trackers:{symbol}" for name, symbol in names.items()}}
+    site.install("trackers", modules={"trackers.py": REPORTERS}, entry_points=entry_points)
+    project = own_project(site.environment)
+    job = project.job(reporters=[*names], terminal=True, max_steps=5, metric_every=1)
+    # A new interpreter, not a fork of one that has imported torch: the test looks for what was imported.
+    finished = project.command("run", job, "--json", PYTHONHASHSEED="0")
+    assert (finished.code, finished.json["status"]) == (0, "succeeded")
+    assert "a reporter that prints" in finished.err
+    failures = {
+        event["message"]: event["reporter"] for event in project.run().events if event["event"] == "reporter_failed"
+    }
+    assert failures == {
+        f"FatalError: {what}; it gets no more events in this attempt": f"{name} (trackers 1.0)"
+        for name, what in [("open", "no connection"), ("report", "the tracker wants to quit")]
+    }
+    assert "close (trackers 1.0)" in finished.err
+    assert "RuntimeError: no goodbye" in finished.err
+    spied = json.loads((project.path / "spy.json").read_text())
+    assert spied["heavy"] == []
+    assert spied["seen"] == project.run().names()
+    assert spied["seen"][-1] == "run_succeeded"
 
 
 class TestARun:
@@ -101,12 +81,12 @@ class TestARun:
         job = project.job("plain.json", run_id="plain", max_steps=20, terminal=True, callbacks=["small_trainer:Loss"])
         return project.command("run", job, "--json")
 
-    def test_prints_result_json_on_standard_output_and_nothing_else(self, finished: Any, project: Any) -> None:
+    def test_prints_result_json_on_standard_output_and_its_progress_on_standard_error(
+        self, finished: Any, project: Any
+    ) -> None:
         assert finished.code == 0
         assert finished.json == project.run("plain").result
         assert list(finished.json) == RESULT_KEYS
-
-    def test_shows_its_progress_on_standard_error(self, finished: Any) -> None:
         assert "plain" in finished.err
         assert "Traceback" not in finished.err
 
@@ -127,10 +107,8 @@ class TestARun:
         assert "seed" in error["message"]
         assert project.run("plain").tree() == before
 
-    def test_draws_its_loss(self, finished: Any, project: Any) -> None:
-        assert (project.run("plain").path / "plots" / "loss.png").read_bytes().startswith(b"\x89PNG")
-
     def test_leaves_the_documented_files_and_no_others(self, finished: Any, project: Any) -> None:
+        assert (project.run("plain").path / "plots" / "loss.png").read_bytes().startswith(b"\x89PNG")
         files = {path for path, content in project.run("plain").tree().items() if content is not None}
         checkpoint = {path for path in files if path.startswith("checkpoints/step-000020/")}
         assert files - checkpoint == {
@@ -208,20 +186,19 @@ class Validating(Trainer):
 
 
 @pytest.mark.parametrize(("every", "steps"), [(1, [3]), (50, [3]), ("epoch", [3]), (0, [])])
-def test_a_fast_dev_run_validates_once_if_the_job_validates(project: Any, every: int | str, steps: list[int]) -> None:
-    (project.path / "validating.py").write_text(VALIDATING)
+def test_a_fast_dev_run_validates_once_if_the_job_validates(
+    run_here: Callable, events_of: Callable, every: int | str, steps: list[int]
+) -> None:
+    Path("validating.py").write_text(VALIDATING)
     data = {"source": "mock", "num_rows": 20, "batch_size": 10}
     keys = {"trainer": "validating:Validating", "dataset": data, "validation": data, "validate_every": every}
-    keys |= {"epochs": 3}
-    said = project.command("run", project.job("validating.json", **keys), "--fast-dev-run", "--json")
+    said = run_here("validating", "--fast-dev-run", "--json", epochs=3, **keys)
     assert said.code == 0, said.err
-    events = project.run(said.json["run_id"]).path / "logs" / "events.jsonl"
-    found = [json.loads(line) for line in events.read_text().splitlines()]
-    assert [event["step"] for event in found if event["event"] == "validation"] == steps
+    assert [event["step"] for event in events_of(said.json["run_id"], "validation")] == steps
 
 
-def test_an_error_of_a_fast_dev_run_is_that_of_the_job(project: Any) -> None:
-    said = project.command("run", project.job("wrong.json", seed="x"), "--fast-dev-run", "--json")
+def test_an_error_of_a_fast_dev_run_is_that_of_the_job(run_here: Callable) -> None:
+    said = run_here("wrong", "--fast-dev-run", "--json", seed="x")
     assert [error["pointer"] for error in said.json["errors"]] == ["/seed"]
 
 
@@ -257,46 +234,38 @@ def test_validate_says_what_a_kill_would_cost(
     assert f"  {at_risk}, if the run is killed\n" in said.out
 
 
-def test_the_end_of_a_run_that_failed_says_which_steps_no_checkpoint_holds(project: Any) -> None:
+def test_the_end_of_a_run_that_failed_says_which_steps_no_checkpoint_holds(run_here: Callable) -> None:
     keys = {"dataset": {"source": "mock", "num_rows": 100, "batch_size": 10}, "hyperparams": {"how": "raise", "at": 8}}
-    with_one = project.command("run", project.job("with.json", run_id="with", checkpoint_every=3, **keys))
+    with_one = run_here("with", checkpoint_every=3, **keys)
     assert "1 of these steps, since the checkpoint of step 6\n" in with_one.out
-    without = project.command("run", project.job("without.json", run_id="without", **keys))
+    without = run_here("without", **keys)
     assert 'all steps; "checkpoint_every" says how often to write a checkpoint\n' in without.out
 
 
 @pytest.mark.parametrize(
-    ("keys", "says", "count"),
+    ("keys", "says"),
     [
-        ({}, "1 row of each epoch, which does not fill a step of 16: always the last of the data", 1),
-        (
-            {"shuffle": True},
-            "1 row of each epoch, which does not fill a step of 16: those that come last in its order",
-            1,
-        ),
-        ({"batch_size": 25}, "13 rows of each epoch, which do not fill a step of 25: always the last of the data", 13),
-        ({"num_rows": 112}, None, 0),
+        ({}, "1 row of each epoch, which does not fill a step of 16: always the last of the data"),
+        ({"shuffle": True}, "1 row of each epoch, which does not fill a step of 16: those that come last in its order"),
+        ({"batch_size": 25}, "13 rows of each epoch, which do not fill a step of 25: always the last of the data"),
+        ({"num_rows": 112}, None),
     ],
     ids=["in order", "shuffled", "several", "none"],
 )
 def test_validate_tells_of_the_rows_that_an_epoch_leaves_out(
-    project: Any, keys: dict[str, Any], says: str | None, count: int
+    project: Any, keys: dict[str, Any], says: str | None
 ) -> None:
     dataset = {"source": "mock", "num_rows": 113, "batch_size": 16, **keys}
     said = project.command("validate", project.job("tail.json", run_id="tail", dataset=dataset))
-    told = [
-        line.partition("  left out  ")[2].strip() for line in said.out.splitlines() if line.startswith("  left out  ")
-    ]
-    assert told == ([says] if says else [])
-    assert project.command("validate", project.path / "tail.json", "--json").json["rows_left_out"] == count
+    told = [line.partition("  left out  ")[2] for line in said.out.splitlines() if line.startswith("  left out  ")]
+    assert [line.strip() for line in told] == ([says] if says else [])
 
 
-def test_the_rows_that_an_epoch_leaves_out_are_recorded(project: Any) -> None:
+def test_the_rows_that_an_epoch_leaves_out_are_recorded(run_here: Callable, here: Path) -> None:
     dataset = {"source": "mock", "num_rows": 113, "batch_size": 8}
-    job = project.job("left.json", run_id="left", dataset=dataset, accumulate=1, global_batch_size=8)
-    assert project.command("run", job).code == 0
-    record = json.loads((project.run("left").path / "config" / "run.json").read_text())
-    assert (project.run("left").result["step"], record["total_steps"], record["rows_left_out"]) == (14, 14, 1)
+    said = run_here("left", "--json", dataset=dataset, accumulate=1, global_batch_size=8)
+    record = json.loads((here / "left" / "config" / "run.json").read_text())
+    assert (said.json["step"], record["total_steps"], record["rows_left_out"]) == (14, 14, 1)
 
 
 def test_data_that_is_wrong_from_the_start_exits_2_and_leaves_no_run(project: Any) -> None:
@@ -320,28 +289,20 @@ def test_a_plugin_s_thread_does_not_keep_a_refused_job_from_ending(project: Any)
     assert not project.run("run-thread").path.exists()
 
 
-class TestProgress:
-    """What is shown on standard error while a run goes on."""
-
-    def test_is_shown_beside_a_tracker_and_not_with_quiet(self, project: Any) -> None:
-        tracker = {"use": "jsonl", "path": "told.jsonl"}
-        keys = {"reporters": [tracker], "terminal": True, "max_steps": 3, "metric_every": 1}
-        shown = project.command("run", project.job("shown.json", run_id="shown", **keys))
-        assert shown.code == 0
-        assert "shown step 3/3" in shown.err
-        assert "shown succeeded at step 3" in shown.err
-        quiet = project.command("run", project.job("quiet.json", run_id="quiet", **keys), "--quiet")
-        assert (quiet.code, quiet.err) == (0, "")
-        assert quiet.out.startswith("succeeded  quiet")
-        assert (project.path / "told.jsonl").read_text().count('"run_succeeded"') == 2
-
-    def test_of_a_run_that_goes_on_is_shown_unless_that_is_quiet(self, project: Any) -> None:
-        job = project.job("half.json", run_id="half", terminal=True, max_steps=2)
-        assert project.command("run", job).code == 0
-        quiet = project.command("resume", "half", "--set", "max_steps=4", "-q")
-        assert (quiet.code, quiet.err) == (0, "")
-        shown = project.command("resume", "half", "--set", "max_steps=6", "--set", "terminal=true")
-        assert "half succeeded at step 6" in shown.err
+def test_progress_is_shown_beside_a_tracker_and_not_with_quiet(project: Any) -> None:
+    keys = {"reporters": [{"use": "jsonl", "path": "told.jsonl"}], "terminal": True, "metric_every": 1}
+    shown = project.command("run", project.job("shown.json", run_id="shown", max_steps=3, **keys))
+    assert shown.code == 0
+    assert "shown step 3/3" in shown.err
+    assert "shown succeeded at step 3" in shown.err
+    quiet = project.command("run", project.job("quiet.json", run_id="quiet", max_steps=3, **keys), "--quiet")
+    assert (quiet.code, quiet.err) == (0, "")
+    assert quiet.out.startswith("succeeded  quiet")
+    assert (project.path / "told.jsonl").read_text().count('"run_succeeded"') == 2
+    quiet = project.command("resume", "shown", "--set", "max_steps=4", "-q")
+    assert (quiet.code, quiet.err) == (0, "")
+    shown = project.command("resume", "shown", "--set", "max_steps=6", "--set", "terminal=true")
+    assert "shown succeeded at step 6" in shown.err
 
 
 def test_a_run_without_any_standard_stream_does_its_work_and_ps_names_the_run(project: Any, until: Callable) -> None:

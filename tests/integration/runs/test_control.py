@@ -61,57 +61,45 @@ def ended(project: Any, until: Callable) -> Mapping[str, Any]:
     return {**finished, **{name: command.end() for name, command in started.items()}}
 
 
-class TestARunningRun:
-    def test_writes_a_checkpoint_and_ends_with_who_asked_and_why(self, ended: Mapping, project: Any) -> None:
-        result = project.run("asked").result
-        assert (ended["asked"].code, result["status"], result["exit_code"]) == (130, "cancelled", 130)
-        assert (result["requested_by"], result["error"]) == ("user", None)
-        assert result["reason"] in ("the data was wrong", "cancelled by the user"), "two have asked at once"
-        assert result["final_checkpoint"] == f"checkpoints/step-{result['step']:06d}"
-        assert [name for name in project.run("asked").names() if name in ENDS] == ["run_cancelled"]
-
-    def test_is_reported_to_whoever_cancelled_it(self, ended: Mapping, project: Any) -> None:
-        said = ended["cancel asked"]
-        assert said.code == 0
-        assert list(said.json) == ["run_id", "status", "attempt", "requested", "result"]
-        assert (said.json["status"], said.json["attempt"], said.json["requested"]) == ("cancelled", 1, True)
-        assert said.json["result"] == project.run("asked").result
-
-    def test_may_be_cancelled_by_two_at_once(self, ended: Mapping) -> None:
-        said = ended["cancel asked too"]
-        assert (said.code, said.out.splitlines()[0]) == (0, "cancelled  asked")
-        assert "hostcore resume asked" in said.out
-
-    def test_need_not_be_waited_for(self, ended: Mapping) -> None:
-        said = ended["cancel hangs"]
-        assert said.code == 0
-        assert said.json == {"run_id": "hangs", "status": "running", "attempt": 1, "requested": True, "result": None}
-
-    def test_that_does_not_follow_is_killed_by_force(self, ended: Mapping, project: Any) -> None:
-        assert ended["force hangs"].code == 0
-        result = project.run("hangs").result
-        assert (result["status"], result["step"], result["requested_by"]) == ("cancelled", 0, "user")
-        assert "killed" in result["reason"]
+def test_a_running_run_writes_a_checkpoint_and_ends_with_who_asked_and_why(ended: Mapping, project: Any) -> None:
+    run = project.run("asked")
+    result = run.result
+    assert (ended["asked"].code, result["status"], result["exit_code"]) == (130, "cancelled", 130)
+    assert (result["requested_by"], result["error"]) == ("user", None)
+    assert result["reason"] in ("the data was wrong", "cancelled by the user"), "two have asked at once"
+    assert result["final_checkpoint"] == f"checkpoints/step-{result['step']:06d}"
+    assert [name for name in run.names() if name in ENDS] == ["run_cancelled"]
+    said = ended["cancel asked"]
+    assert list(said.json) == ["run_id", "status", "attempt", "requested", "result"]
+    assert (said.code, said.json["status"], said.json["attempt"], said.json["requested"]) == (0, "cancelled", 1, True)
+    assert said.json["result"] == result
+    said = ended["cancel asked too"]
+    assert (said.code, said.out.splitlines()[0]) == (0, "cancelled  asked")
+    assert "hostcore resume asked" in said.out
 
 
-class TestALostRun:
-    def test_is_ended_in_the_place_of_its_supervisor(self, ended: Mapping, project: Any) -> None:
-        result = project.run("lost").result
-        assert (result["status"], result["attempt"], result["requested_by"]) == ("cancelled", 2, "user")
-        assert project.command("status", "lost", "--json").json["status"] == "cancelled"
+def test_a_run_that_does_not_follow_need_not_be_waited_for_and_is_killed_by_force(ended: Mapping, project: Any) -> None:
+    said = ended["cancel hangs"]
+    assert said.code == 0
+    assert said.json == {"run_id": "hangs", "status": "running", "attempt": 1, "requested": True, "result": None}
+    assert ended["force hangs"].code == 0
+    result = project.run("hangs").result
+    assert (result["status"], result["step"], result["requested_by"]) == ("cancelled", 0, "user")
+    assert "killed" in result["reason"]
 
-    def test_keeps_the_checkpoint_that_its_worker_wrote_when_it_was_left_alone(
-        self, ended: Mapping, project: Any
-    ) -> None:
-        run = project.run("lost")
-        assert run.names(attempt=1)[-3:] == ["stop_requested", "checkpoint_saved", "run_preempted"]
-        assert run.names(attempt=2) == ["run_cancelled"]
-        assert [event["seq"] for event in run.events] == list(range(1, len(run.events) + 1))
-        assert run.result["final_checkpoint"] == f"checkpoints/step-{run.result['step']:06d}"
 
-    def test_may_be_cancelled_by_two_at_once(self, ended: Mapping, project: Any) -> None:
-        for name in ("cancel lost", "cancel lost too"):
-            assert (ended[name].code, ended[name].json["result"]) == (0, project.run("lost").result)
+def test_a_lost_run_is_ended_in_the_place_of_its_supervisor_and_keeps_the_checkpoint_of_its_worker(
+    ended: Mapping, project: Any
+) -> None:
+    run = project.run("lost")
+    assert (run.result["status"], run.result["attempt"], run.result["requested_by"]) == ("cancelled", 2, "user")
+    assert project.command("status", "lost", "--json").json["status"] == "cancelled"
+    assert run.names(attempt=1)[-3:] == ["stop_requested", "checkpoint_saved", "run_preempted"]
+    assert run.names(attempt=2) == ["run_cancelled"]
+    assert [event["seq"] for event in run.events] == list(range(1, len(run.events) + 1))
+    assert run.result["final_checkpoint"] == f"checkpoints/step-{run.result['step']:06d}"
+    for name in ("cancel lost", "cancel lost too"):
+        assert (ended[name].code, ended[name].json["result"]) == (0, run.result)
 
 
 @pytest.mark.parametrize("run_id", ["asked", "lost"])
@@ -124,33 +112,29 @@ def test_a_run_that_has_ended_stays_as_it_is(ended: Mapping, project: Any, run_i
     assert project.run(run_id).tree() == before
 
 
-class TestASubmittedRun:
-    @pytest.fixture
-    def submitted(self, project: Any) -> Any:
-        """Recorded, and about to be started by somebody who takes the time."""
-        directory = RunDirectory(project.run("submitted").path)
-        if not directory.path.exists():
-            directory.make()
-            job = {**SLOW, "run_id": "submitted", "device": "cpu", "terminal": False}
-            RunRecord(job=job, job_dir=str(project.path)).write(directory.record)
-            Launch(attempt=1, submitted_ms=now_ms()).write(directory.launch)
-        return directory
+def submitted(project: Any, run_id: str) -> RunDirectory:
+    """A run that is recorded, and about to be started by somebody who takes the time."""
+    directory = RunDirectory(project.run(run_id).path)
+    directory.make()
+    job = {**SLOW, "run_id": run_id, "device": "cpu", "terminal": False}
+    RunRecord(job=job, job_dir=str(project.path)).write(directory.record)
+    Launch(attempt=1, submitted_ms=now_ms()).write(directory.launch)
+    return directory
 
-    def test_is_cancelled_before_it_has_trained(
-        self, ended: Mapping, submitted: Any, project: Any, until: Callable
-    ) -> None:
-        assert project.command("status", "submitted", "--json").json["status"] == "submitted"
-        cancel = project.start("cancel", "submitted", "--json")
-        until(submitted.cancel_request(1).exists, "the request")
-        launched = project.command("resume", submitted.path, "--launched")
-        assert launched.code == 130
-        said = cancel.end()
-        assert (said.code, said.json["status"], said.json["attempt"]) == (0, "cancelled", 1)
-        assert (said.json["result"]["step"], said.json["result"]["requested_by"]) == (0, "user")
-        assert project.run("submitted").names() == ["run_cancelled"]
-        # Without a checkpoint it begins at its beginning.
-        again = project.command("resume", "submitted", "--set", "max_steps=2", "--json")
-        assert (again.code, again.json["attempt"], again.json["step"]) == (0, 2, 2)
+
+def test_a_submitted_run_is_cancelled_before_it_has_trained(project: Any, until: Callable) -> None:
+    directory = submitted(project, "submitted")
+    assert project.command("status", "submitted", "--json").json["status"] == "submitted"
+    cancel = project.start("cancel", "submitted", "--json")
+    until(directory.cancel_request(1).exists, "the request")
+    assert project.command("resume", directory.path, "--launched").code == 130
+    said = cancel.end()
+    assert (said.code, said.json["status"], said.json["attempt"]) == (0, "cancelled", 1)
+    assert (said.json["result"]["step"], said.json["result"]["requested_by"]) == (0, "user")
+    assert project.run("submitted").names() == ["run_cancelled"]
+    # Without a checkpoint it begins at its beginning.
+    again = project.command("resume", "submitted", "--set", "max_steps=2", "--json")
+    assert (again.code, again.json["attempt"], again.json["step"]) == (0, 2, 2)
 
 
 def test_a_run_of_another_user_is_left_alone_with_a_word(ended: Mapping, project: Any, until: Callable) -> None:
@@ -161,15 +145,7 @@ def test_a_run_of_another_user_is_left_alone_with_a_word(ended: Mapping, project
         folder.chmod(0o555)
     try:
         said = subprocess.run(
-            [
-                sys.executable,
-                "-c",
-                UNPRIVILEGED,
-                COMMAND,
-                "cancel",
-                "theirs",
-                "--json",
-            ],
+            [sys.executable, "-c", UNPRIVILEGED, COMMAND, "cancel", "theirs", "--json"],
             cwd=project.path,
             env=project.environment,
             capture_output=True,
@@ -210,14 +186,9 @@ class TestBeforeThereIsARun:
         assert said.err == ""
         assert not (project.path / "runs").exists()
 
-    def test_a_ctrl_c_while_others_are_waited_for_is_no_error(
-        self, ended: Mapping, project: Any, until: Callable
-    ) -> None:
+    def test_a_ctrl_c_while_others_are_waited_for_is_no_error(self, project: Any, until: Callable) -> None:
         """The waiting ends, the request stays."""
-        directory = RunDirectory(project.run("unborn").path)
-        directory.make()
-        RunRecord(job={**SLOW, "run_id": "unborn"}, job_dir=str(project.path)).write(directory.record)
-        Launch(attempt=1, submitted_ms=now_ms()).write(directory.launch)
+        directory = submitted(project, "unborn")
         command = project.start("cancel", "unborn")
         until(directory.cancel_request(1).exists, "the request")
         command.signal(signal.SIGINT)

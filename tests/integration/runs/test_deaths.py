@@ -7,7 +7,6 @@ from collections.abc import Mapping
 
 import orjson
 import pytest
-from checkout import HOST
 from click.testing import CliRunner
 
 from hostcore.cli import cli
@@ -55,20 +54,6 @@ def test_what_the_worker_printed_is_in_its_log_and_not_on_the_terminal(dead: Map
     assert "hello from the trainer\n" in output
     assert "a word on standard error\n" in output
     assert "hello from the trainer" not in dead[how].out
-
-
-def test_a_trainer_that_raises_is_shown_with_its_own_traceback_and_nothing_of_the_host(dead: Mapping, project) -> None:
-    result = project.run("raise").result
-    error = result["error"]
-    assert (error["type"], error["message"], error["rank"]) == ("ValueError", "the loss has exploded", 0)
-    assert error["traceback"].startswith("Traceback (most recent call last):\n")
-    assert "in train_step" in error["traceback"]
-    assert error["traceback"].count("in _deep") == 4
-    assert error["traceback"].rstrip().endswith("ValueError: the loss has exploded")
-    assert "small_trainer:Trainer" in error["plugin"]
-    assert dead["raise"].err.count("Traceback") == 1
-    assert HOST not in error["traceback"] + dead["raise"].err
-    assert result["step"] == 136, "the last that was finished"
 
 
 @pytest.mark.parametrize(

@@ -127,21 +127,15 @@ class TestAnInvalidJob:
         assert "the labels are all the same" in result["error"]["message"]
 
 
-class TestASupervisorThatCannotBegin:
-    @pytest.fixture
-    def submitted(self, project: Any) -> Any:
-        """A run as ``--detach`` leaves it, whose reporter is not installed any more."""
-        directory = RunDirectory(project.run("bad").path)
-        if not directory.path.exists():
-            directory.make()
-            job = {**SLOW, "run_id": "bad", "reporters": ["uninstalled"]}
-            RunRecord(job=job, job_dir=str(project.path)).write(directory.record)
-            Launch(attempt=1, submitted_ms=now_ms()).write(directory.launch)
-        return directory
-
-    def test_says_why_in_the_result_of_the_run(self, submitted: Any, project: Any) -> None:
-        assert project.command("resume", submitted.path, "--launched").code == 2
-        result = project.run("bad").result
-        assert (result["status"], result["attempt"], result["step"]) == ("failed", 1, 0)
-        assert "uninstalled" in result["error"]["message"]
-        assert project.run("bad").names() == ["run_failed"]
+def test_a_supervisor_that_cannot_begin_says_why_in_the_result_of_the_run(project: Any) -> None:
+    """A run as ``--detach`` leaves it, whose reporter is not installed any more."""
+    directory = RunDirectory(project.run("bad").path)
+    directory.make()
+    job = {**SLOW, "run_id": "bad", "reporters": ["uninstalled"]}
+    RunRecord(job=job, job_dir=str(project.path)).write(directory.record)
+    Launch(attempt=1, submitted_ms=now_ms()).write(directory.launch)
+    assert project.command("resume", directory.path, "--launched").code == 2
+    result = project.run("bad").result
+    assert (result["status"], result["attempt"], result["step"]) == ("failed", 1, 0)
+    assert "uninstalled" in result["error"]["message"]
+    assert project.run("bad").names() == ["run_failed"]

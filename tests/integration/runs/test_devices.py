@@ -127,19 +127,18 @@ class TestTwoRunsAtOnce:
     def test_a_device_that_is_named_is_refused_while_another_run_holds_it(self, machine: Machine) -> None:
         first = machine.start("a", "--devices", "cuda:1")
         assert machine.saw("a") == ["cuda:0 of 1"]
-        refused = machine.run("b", "--devices", "cuda:1")
-        assert refused.code == 2
-        assert "cuda:1 is held by run a" in refused.err
+        for options in ([], ["--detach"]):
+            refused = machine.run("b", "--devices", "cuda:1", *options)
+            assert refused.code == 2
+            assert "cuda:1 is held by run a" in refused.err
+        assert not machine.project.run("b").path.exists()
+        found = machine.project.command("doctor", "--json", **machine.environment).json["checks"]
+        (held,) = [one for one in found if one["name"] == "accelerators.held"]
+        assert held["finding"] == f"cuda:1 by run a (process {first.process.pid})"
+        assert held["details"] == {"cuda:0": None, "cuda:1": "a"}
         assert machine.run("c", "--devices", "cuda:0").code == 0
         assert machine.run("d").code == 0
         assert machine.recorded("d") == ["cuda:0"], "the first that is free"
-        end(first)
-
-    def test_what_is_to_be_submitted_is_refused_at_once(self, machine: Machine) -> None:
-        first = machine.start("a", "--devices", "cuda:0")
-        refused = machine.run("b", "--devices", "cuda:0", "--detach")
-        assert (refused.code, "cuda:0 is held by run a" in refused.err) == (2, True)
-        assert not machine.project.run("b").path.exists()
         end(first)
 
     def test_a_device_can_be_shared_on_purpose(self, machine: Machine) -> None:
@@ -176,13 +175,10 @@ class TestTheEndOfALease:
         process = {"host": "vm", "boot_id": "", "pid": os.getpid(), "start_time": 0}
         (machine.leases / "GPU-aaaa.lease").write_text(json.dumps({"run_id": "old", "process": process}))
         (machine.leases / "GPU-bbbb.lease").write_bytes(b"\x00\xffno JSON")
-        assert machine.run("a", "--devices", "auto:2").code == 0
-
-    def test_a_restart_keeps_the_device(self, machine: Machine) -> None:
         keys = {"callbacks": ["pretended_cuda:Sees", "small_trainer:FailOnce"], "max_restarts": 1, "max_steps": 4}
-        assert machine.run("a", **keys).code == 0
+        assert machine.run("a", "--devices", "cuda:0", **keys).code == 0
         devices = [event["devices"] for event in machine.project.run("a").events if event["event"] == "run_submitted"]
-        assert devices == [["cuda:0"], ["cuda:0"]]
+        assert devices == [["cuda:0"], ["cuda:0"]], "a restart keeps the device"
 
     def test_a_hook_that_prefers_the_cpu_leaves_the_device_to_others(self, machine: Machine) -> None:
         first = machine.start("a", callbacks=["pretended_cuda:PrefersTheCpu"])
@@ -227,15 +223,6 @@ class TestWhatTheMachineHas:
         assert "NVIDIA-SMI has failed because of the driver" in warning["message"]
         assert machine.run("b", device="cpu").code == 0
         assert machine.unleased("b") == []
-
-
-def test_the_doctor_tells_who_holds_the_gpus(machine: Machine) -> None:
-    run = machine.start("a", "--devices", "cuda:1")
-    found = machine.project.command("doctor", "--json", **machine.environment).json["checks"]
-    (held,) = [one for one in found if one["name"] == "accelerators.held"]
-    assert held["finding"] == f"cuda:1 by run a (process {run.process.pid})"
-    assert held["details"] == {"cuda:0": None, "cuda:1": "a"}
-    end(run)
 
 
 def test_ranks_without_a_loopback_device_are_refused_before_they_begin(project) -> None:

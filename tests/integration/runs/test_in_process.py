@@ -10,7 +10,6 @@ from typing import Any
 
 import orjson
 import pytest
-from checkout import HOST
 from waiting import wait_until
 
 import hostcore
@@ -28,26 +27,14 @@ def job(here: Path, request: pytest.FixtureRequest) -> Callable[..., dict]:
     return lambda **keys: {**JOB, "run_id": run_id, **keys}
 
 
-def test_returns_what_result_json_holds(here: Path, job: Callable) -> None:
-    result = hostcore.run(job())
+def test_returns_what_result_json_holds(here: Path, job: Callable, tmp_path: Path) -> None:
+    (tmp_path / "job.json").write_bytes(orjson.dumps(job()))
+    result = hostcore.run(tmp_path / "job.json")
+    assert hostcore.run(str(tmp_path / "job.json")) == result
     written = orjson.loads((here / result.run_id / "result.json").read_bytes())
     assert result.as_dict() == written
     assert (result.status, result.exit_code, result.step, result.attempt) == ("succeeded", 0, 6, 1)
     assert isinstance(result, hostcore.RunResult)
-
-
-def test_takes_the_path_of_a_job_file(here: Path, job: Callable, tmp_path: Path) -> None:
-    for path in (tmp_path / "job.json", tmp_path / "again.json"):
-        path.write_bytes(orjson.dumps(job()))
-    assert hostcore.run(tmp_path / "job.json").status == "succeeded"
-    assert hostcore.run(str(tmp_path / "again.json")).attempt == 1
-
-
-def test_a_run_that_failed_is_a_result_and_no_exception(job: Callable) -> None:
-    result = hostcore.run(job(hyperparams={"how": "raise", "at": 3}))
-    assert (result.status, result.exit_code, result.step) == ("failed", 1, 2)
-    assert (result.error.type, result.error.message) == ("ValueError", "the loss has exploded")
-    assert HOST not in result.error.traceback
 
 
 def test_a_finished_run_returns_its_result_again_and_tells_no_events(job: Callable) -> None:
@@ -61,18 +48,11 @@ def test_an_invalid_job_is_an_exception_and_starts_nothing(here: Path, job: Call
     with pytest.raises(Errors) as caught:
         hostcore.run(job(trainer="small_trainer:Nobody"))
     assert [error.pointer for error in caught.value.errors] == ["/trainer"]
-    assert not (here / job()["run_id"]).exists()
-
-
-def test_data_that_is_wrong_from_the_start_is_an_exception_and_leaves_no_run(here: Path, job: Callable) -> None:
+    with pytest.raises(HostcoreError):
+        hostcore.run(job(max_steps=-1))
     with pytest.raises(Errors, match="the labels are all the same"):
         hostcore.run(job(hyperparams={"how": "invalid", "at": 1}))
     assert not (here / job()["run_id"]).exists()
-
-
-def test_data_that_is_wrong_later_fails_the_run(job: Callable) -> None:
-    result = hostcore.run(job(hyperparams={"how": "invalid", "at": 2}))
-    assert (result.status, result.step, result.error.type) == ("failed", 1, "InvalidData")
 
 
 def test_every_event_is_told_in_the_order_of_the_log(here: Path, job: Callable) -> None:
@@ -181,13 +161,9 @@ def test_a_worker_that_cannot_be_imported_is_an_exception_and_nothing_hangs(
     assert hostcore.run(job()).status == "succeeded"
 
 
-def test_signals_are_handled_as_before_afterwards(job: Callable) -> None:
-    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)]
-    hostcore.run(job())
-    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)] == before
+def test_leaves_no_thread_no_open_file_and_no_handler(job: Callable, until: Callable) -> None:
+    handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)]
 
-
-def test_leaves_no_thread_and_no_open_file(job: Callable, until: Callable) -> None:
     def count() -> tuple[int, int]:
         return threading.active_count(), len(list(Path("/proc/self/fd").iterdir()))
 
@@ -198,8 +174,9 @@ def test_leaves_no_thread_and_no_open_file(job: Callable, until: Callable) -> No
     assert "supervisor line" not in [thread.name for thread in threading.enumerate()]
     until(lambda: not own(), f"threads of the run before to end: {own()}")
     before = count()
-    for number in range(1, 6):
+    for number in range(1, 4):
         hostcore.run(job(run_id=f"leak-{number}"))
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)] == handlers
     # Fewer is fine: what earlier tests of this process have left may go meanwhile.
     until(
         lambda: all(now <= then for now, then in zip(count(), before, strict=True)),
@@ -252,8 +229,3 @@ def test_a_run_in_a_process_of_its_own_has_the_same_numbers(project, job: Callab
 
     hostcore.run(job(**keys), on_event=listen)
     assert noise == project.run("same").metric("noise")
-
-
-def test_an_error_of_the_host_is_one_that_users_can_catch(job: Callable) -> None:
-    with pytest.raises(HostcoreError):
-        hostcore.run(job(max_steps=-1))

@@ -1,5 +1,6 @@
 """The commands that look at runs, at real ones: what they tell of whole runs, and what they find in damaged ones."""
 
+import itertools
 import re
 import shutil
 import signal
@@ -9,13 +10,11 @@ from typing import Any
 
 import orjson
 import pytest
-from click.testing import CliRunner
 from command_line import Said
 
 import hostcore
 from hostcore.checkpoints.commit import commit
 from hostcore.checkpoints.find import load_record
-from hostcore.cli import cli
 from hostcore.cli.wording import lasting
 
 JOB: dict[str, Any] = {
@@ -28,17 +27,6 @@ JOB: dict[str, Any] = {
     "keep_checkpoints": 2,
 }
 DATA: dict[str, Any] = {"source": "mock", "num_rows": 70, "batch_size": 10, "shuffle": True}
-
-
-@pytest.fixture(scope="module")
-def look(here: Path) -> Callable[..., Said]:
-    """``look("status", "a")``: a command, in the folder of the runs below."""
-
-    def call(*arguments: str) -> Said:
-        result = CliRunner().invoke(cli, arguments, prog_name="hostcore", catch_exceptions=False)
-        return Said(code=result.exit_code, out=result.stdout, err=result.stderr)
-
-    return call
 
 
 @pytest.fixture(scope="module")
@@ -74,19 +62,21 @@ def failed(said: Said) -> dict[str, str]:
 
 
 class TestVerify:
-    @pytest.mark.parametrize("run_id", ["longer", "other", "mock", "bare"])
-    def test_finds_nothing_wrong_in_a_run_that_is_whole(self, look: Callable, runs: Path, run_id: str) -> None:
-        assert failed(look("verify", run_id, "--json")) == {}
-
-    def test_proves_the_order_of_the_data_for_every_checkpoint(self, look: Callable, runs: Path) -> None:
-        checks = look("verify", "longer", "--json").json["checks"]
-        proved = {check["path"]: check["message"] for check in checks if check["id"] == "data.order"}
-        assert list(proved) == [f"checkpoints/step-{step:06}" for step in (12, 20, 23)]
-        assert proved["checkpoints/step-000023"].startswith("230 rows were trained on, each once an epoch")
-
-    def test_says_that_a_job_without_data_has_no_order(self, look: Callable, runs: Path) -> None:
-        (check,) = [one for one in look("verify", "bare", "--json").json["checks"] if one["id"] == "data.order"]
-        assert (check["status"], check["message"]) == ("skipped", "the job has no data, and so no order of it")
+    def test_finds_nothing_wrong_in_a_run_that_is_whole_and_proves_the_order_of_its_data(
+        self, look: Callable, runs: Path
+    ) -> None:
+        verified = {run_id: look("verify", run_id, "--json") for run_id in ("longer", "other", "mock", "bare")}
+        assert [failed(said) for said in verified.values()] == [{}] * 4
+        orders = {
+            run_id: {
+                one["path"]: (one["status"], one["message"]) for one in said.json["checks"] if one["id"] == "data.order"
+            }
+            for run_id, said in verified.items()
+        }
+        assert list(orders["longer"]) == [f"checkpoints/step-{step:06}" for step in (12, 20, 23)]
+        proved = orders["longer"]["checkpoints/step-000023"][1]
+        assert proved.startswith("230 rows were trained on, each once an epoch")
+        assert [*orders["bare"].values()] == [("skipped", "the job has no data, and so no order of it")]
 
     def test_is_a_table_with_a_verdict_for_people(self, look: Callable, runs: Path, copy: Path) -> None:
         said = look("verify", "longer")
@@ -159,21 +149,23 @@ class TestVerify:
         return host["tree"]
 
     @pytest.mark.parametrize(
-        ("remove", "problem"),
-        [("step-000023", "checkpoint.content"), ("step-000023.json", "log.checkpoints")],
+        ("removed", "problem", "says"),
+        [
+            (["step-000023"], "checkpoint.content", ""),
+            (["step-000023.json"], "log.checkpoints", ""),
+            (["step-000020", "step-000020.json"], "log.checkpoints", "the checkpoint of step 20 was saved"),
+        ],
+        ids=["its folder", "its record", "both"],
     )
-    def test_finds_half_a_checkpoint(self, look: Callable, copy: Path, remove: str, problem: str) -> None:
-        path = copy / "checkpoints" / remove
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    def test_finds_a_checkpoint_that_was_removed_or_half_of_it(
+        self, look: Callable, copy: Path, removed: list[str], problem: str, says: str
+    ) -> None:
+        for name in removed:
+            path = copy / "checkpoints" / name
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
         found = failed(look("verify", str(copy), "--json"))
         assert list(found) == [problem]
-
-    def test_finds_a_checkpoint_that_nobody_was_to_remove(self, look: Callable, copy: Path) -> None:
-        shutil.rmtree(copy / "checkpoints" / "step-000020")
-        (copy / "checkpoints" / "step-000020.json").unlink()
-        found = failed(look("verify", str(copy), "--json"))
-        assert list(found) == ["log.checkpoints"]
-        assert "the checkpoint of step 20 was saved" in found["log.checkpoints"]
+        assert says in found[problem]
 
     def test_names_what_was_never_committed_and_calls_it_no_failure(self, look: Callable, copy: Path) -> None:
         (copy / "checkpoints" / ".step-000025.attempt-1.tmp").mkdir()
@@ -183,22 +175,14 @@ class TestVerify:
         left = [check["path"] for check in said.json["checks"] if check["id"] == "checkpoint.leftover"]
         assert sorted(left) == ["checkpoints/.step-000025.attempt-1.tmp", "checkpoints/step-000030"]
 
-    def test_finds_every_line_that_is_missing_from_the_log(self, look: Callable, copy: Path) -> None:
+    def test_finds_every_line_that_is_missing_from_the_log_or_there_twice(self, look: Callable, copy: Path) -> None:
         log = copy / "logs" / "events.jsonl"
         lines = log.read_bytes().splitlines(keepends=True)
-        for number in range(len(lines)):
-            log.write_bytes(b"".join(lines[:number] + lines[number + 1 :]))
-            found = failed(look("verify", str(copy), "--json"))
-            assert found, lines[number]
-        log.write_bytes(b"".join(lines))
-        assert failed(look("verify", str(copy), "--json")) == {}
-
-    def test_finds_every_line_that_is_there_twice(self, look: Callable, copy: Path) -> None:
-        log = copy / "logs" / "events.jsonl"
-        lines = log.read_bytes().splitlines(keepends=True)
-        for number in range(len(lines)):
-            log.write_bytes(b"".join([*lines[:number], lines[number], *lines[number:]]))
-            assert "log.sequence" in failed(look("verify", str(copy), "--json")), lines[number]
+        for number, line in enumerate(lines):
+            log.write_bytes(b"".join([*lines[:number], *lines[number + 1 :]]))
+            assert failed(look("verify", str(copy), "--json")), line
+            log.write_bytes(b"".join([*lines[:number], line, *lines[number:]]))
+            assert "log.sequence" in failed(look("verify", str(copy), "--json")), line
 
     def test_finds_a_log_that_is_gone_and_one_that_is_none(self, look: Callable, copy: Path) -> None:
         (copy / "logs" / "events.jsonl").write_text("what is this?\n")
@@ -255,7 +239,9 @@ class TestList:
 
 
 class TestCompare:
-    def test_has_what_differs_and_what_came_of_it(self, look: Callable, runs: Path, tmp_path: Path) -> None:
+    def test_has_what_differs_and_what_came_of_it_and_draws_the_curves_of_both(
+        self, look: Callable, runs: Path, tmp_path: Path
+    ) -> None:
         said = look("compare", "longer", "other", "--json", "--plot", str(tmp_path / "both.png"))
         assert (said.code, said.err) == (0, "")
         found = said.json
@@ -276,14 +262,11 @@ class TestCompare:
         assert metric["name"] == "train/loss"
         assert metric["difference"] == metric["b"] - metric["a"]
 
-    def test_draws_the_curves_of_both(self, look: Callable, runs: Path, tmp_path: Path) -> None:
         from matplotlib.colors import to_rgb
         from matplotlib.image import imread
 
-        picture = tmp_path / "both.png"
-        found = look("compare", "longer", "other", "--json", "--plot", str(picture)).json
-        assert found["plot"] == str(picture)
-        pixels = imread(picture)[..., :3]
+        assert found["plot"] == str(tmp_path / "both.png")
+        pixels = imread(tmp_path / "both.png")[..., :3]
         for color in ("C0", "C1"):
             assert (abs(pixels - to_rgb(color)).max(axis=-1) < 0.02).any(), f"nothing is drawn in {color}"
 
@@ -297,13 +280,11 @@ class TestCompare:
         heights = [imread(tmp_path / f"{number}.png").shape[0] for number in (0, 1)]
         assert heights[0] < heights[1]
 
-    def test_puts_the_picture_into_the_working_directory(self, look: Callable, runs: Path) -> None:
+    def test_is_tables_for_people_and_a_picture_in_the_working_directory(self, look: Callable, runs: Path) -> None:
         said = look("compare", "longer", "other")
         assert said.out.splitlines()[-1] == "curves of train/loss: compare-longer-other.png"
         assert Path("compare-longer-other.png").read_bytes().startswith(b"\x89PNG")
-
-    def test_is_tables_for_people(self, look: Callable, runs: Path) -> None:
-        lines = [line.split() for line in look("compare", "longer", "other", "--no-plot").out.splitlines()]
+        lines = [line.split() for line in said.out.splitlines()]
         assert lines[0] == ["RUN", "longer", "other"]
         assert ["steps", "23/23", "12/12"] in lines
         assert ["/seed", "0", "7"] in lines
@@ -350,10 +331,8 @@ class TestCompare:
         said = look("compare", "longer", "other", "mock")
         assert said.out.splitlines()[-1].endswith(": compare-3-runs.png")
         assert Path("compare-3-runs.png").read_bytes().startswith(b"\x89PNG")
-
-    @pytest.mark.parametrize("options", [["--sort", "train/loss"], ["--reverse"]])
-    def test_of_two_runs_sorts_nothing(self, look: Callable, runs: Path, options: list[str]) -> None:
-        assert look("compare", "longer", "other", *options).code == 2
+        for options in (["--sort", "train/loss"], ["--reverse"]):  # two runs are not sorted
+            assert look("compare", "longer", "other", *options).code == 2
 
     @pytest.mark.parametrize(
         ("arguments", "code"),
@@ -382,7 +361,7 @@ class TestStatus:
         assert steps == [("succeeded", 0, 12), ("succeeded", 12, 23)]
         assert [(one["step"], one["attempt"]) for one in found["checkpoints"]] == [(12, 1), (20, 2), (23, 2)]
 
-    def test_of_a_copy_tells_of_the_copy(self, look: Callable, copy: Path) -> None:
+        copy = shutil.copytree(runs / "longer", runs / "copy-of-longer")
         paths = [one["path"] for one in look("status", str(copy), "--json").json["checkpoints"]]
         assert paths == [str(copy / "checkpoints" / f"step-{step:06}") for step in (12, 20, 23)]
 
@@ -461,3 +440,42 @@ class TestDuration:
         assert re.search(rf"^all attempts +{of_both} ", compared, re.M)
         look("report", "longer", "--output", str(tmp_path / "longer.html"))
         assert f"<dt>Duration</dt><dd>{whole}</dd>" in (tmp_path / "longer.html").read_text()
+
+
+class TestReport:
+    @pytest.fixture
+    def page(self, look: Callable, runs: Path) -> Callable[[str], str]:
+        """``page("a")``: the report of a run."""
+        return lambda run_id: Path(look("report", run_id, "--json").json["report"]).read_text()
+
+    def test_has_the_curve_of_the_log_of_a_run_that_was_extended(
+        self, runs: Path, page: Callable, events_of: Callable
+    ) -> None:
+        shown = page("longer")
+        measured = {one["step"]: one["metrics"]["train/loss"] for one in events_of("longer", "metrics")}
+        assert len(measured) == 23
+        (text,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', shown, re.DOTALL)
+        curves = [one for plot in orjson.loads(text)["plots"] for one in plot["curves"]]
+        (curve,) = [one for one in curves if one["name"] == "train/loss"]
+        steps = itertools.accumulate(curve["steps"])
+        assert dict(zip(steps, curve["values"], strict=True)) == {
+            step: float(f"{value:.6g}") for step, value in measured.items()
+        }
+        assert '"attempts":[[2,12]]' in shown
+        assert shown.count(">kept<") == len(list((runs / "longer/checkpoints").glob("*.json")))
+        assert shown.count(">removed<") > 0
+
+    def test_of_a_run_that_failed_shows_its_own_traceback_and_how_to_go_on(self, page: Callable) -> None:
+        job = {**JOB, "run_id": "exploded", "max_steps": 12, "hyperparams": {"how": "raise", "at": 8}}
+        assert hostcore.run(job).status == "failed"
+        shown = page("exploded")
+        for part in ("ValueError", "the loss has exploded", "in _deep", "hostcore resume exploded"):
+            assert part in shown
+
+    def test_of_a_run_without_metrics_has_no_curves(self, page: Callable) -> None:
+        job = {**JOB, "run_id": "silent", "max_steps": 2, "metric_every": 0, "callbacks": []}
+        assert hostcore.run(job).status == "succeeded"
+        shown = page("silent")
+        assert 'id="curves"' not in shown
+        assert 'id="environment"' in shown
+        assert "small_trainer:Trainer" in shown

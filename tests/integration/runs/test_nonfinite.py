@@ -1,93 +1,69 @@
 """A run whose metrics are not finite: it stays as it ended, and says so wherever its end is told."""
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
-
-import pytest
-
-
-@pytest.fixture(scope="module")
-def diverged(project: Any) -> Any:
-    """A run whose loss is NaN from step 4 to its end, at step 6."""
-    callback = {"use": "small_trainer:NotFinite", "first": 4}
-    job = project.job("diverged.json", run_id="diverged", max_steps=6, metric_every=1, callbacks=[callback])
-    return project.command("run", job)
-
 
 SINCE_4 = "train/loss has not been finite since step 4"
 
 
-class TestARunWhoseLossIsNaN:
-    def test_succeeds_and_says_since_when_and_what_to_do(self, diverged: Any, project: Any) -> None:
-        assert diverged.code == 0
-        assert diverged.out.startswith("succeeded  diverged\n")
-        assert f"  warning     {SINCE_4}\n" in diverged.out
-        assert 'hint        a lower learning rate or the callback "grad-clip"' in diverged.out
-        assert "nonfinite-guard" in diverged.out
-
-    def test_has_a_warning_in_its_result(self, diverged: Any, project: Any) -> None:
-        (warning,) = project.run("diverged").result["warnings"]
-        assert (warning["code"], warning["metric"]) == ("metrics.nonfinite", "train/loss")
-        assert (warning["first_step"], warning["last_step"], warning["is_over"]) == (4, 6, False)
-        assert warning["message"] == SINCE_4
-        assert "nonfinite-guard" in warning["hint"]
-
-    def test_says_so_in_its_status_and_its_report(self, diverged: Any, project: Any) -> None:
-        status = project.command("status", "diverged")
-        assert f"  warning     {SINCE_4}\n" in status.out
-        assert (
-            project.command("status", "diverged", "--json").json["warnings"]
-            == (project.run("diverged").result["warnings"])
-        )
-        assert project.command("report", "diverged", "-o", "report.html").code == 0
-        head = (project.path / "report.html").read_text().partition("<main")[0]
-        assert SINCE_4 in head
-        assert "nonfinite-guard" in head
-
-    def test_says_so_when_it_is_started_again_or_goes_on(self, diverged: Any, project: Any) -> None:
-        again = project.command("run", project.path / "diverged.json")
-        assert "finished before" in again.out
-        assert SINCE_4 in again.out
-        project.copy("diverged", "longer")
-        longer = project.command("resume", "longer", "--set", "max_steps=8")
-        assert longer.code == 0, longer.err
-        assert SINCE_4 in longer.out
-        (warning,) = project.run("longer").result["warnings"]
-        assert (warning["first_step"], warning["last_step"]) == (4, 8)
+def not_finite(first: int, **more: int) -> dict[str, Any]:
+    return {"metric_every": 1, "callbacks": [{"use": "small_trainer:NotFinite", "first": first, **more}]}
 
 
-def test_a_loss_that_becomes_finite_again_says_when_it_was_not(project: Any) -> None:
-    callback = {"use": "small_trainer:NotFinite", "first": 2, "last": 4}
-    job = project.job("over.json", run_id="over", max_steps=6, metric_every=1, callbacks=[callback])
-    (warning,) = project.command("run", job, "--json").json["warnings"]
+def test_a_run_whose_loss_is_nan_to_its_end_says_so_everywhere(run_here: Callable, look: Callable) -> None:
+    ended = run_here("diverged", max_steps=6, **not_finite(4))
+    assert ended.code == 0
+    assert "succeeded  diverged\n" in ended.out
+    assert f"  warning     {SINCE_4}\n" in ended.out
+    assert 'hint        a lower learning rate or the callback "grad-clip"' in ended.out
+    status = look("status", "diverged", "--json").json
+    (warning,) = status["warnings"]
+    assert (warning["code"], warning["metric"]) == ("metrics.nonfinite", "train/loss")
+    assert (warning["first_step"], warning["last_step"], warning["is_over"]) == (4, 6, False)
+    assert warning["message"] == SINCE_4
+    assert f"  warning     {SINCE_4}\n" in look("status", "diverged").out
+    assert look("report", "diverged", "-o", "report.html").code == 0
+    head = Path("report.html").read_text().partition("<main")[0]
+    assert SINCE_4 in head
+    for text in (ended.out, warning["hint"], head):
+        assert "nonfinite-guard" in text
+    again = run_here("diverged", max_steps=6, **not_finite(4))
+    assert "finished before" in again.out
+    assert SINCE_4 in again.out
+    (warning,) = run_here("diverged", "--json", max_steps=8, **not_finite(4)).json["warnings"]
+    assert (warning["first_step"], warning["last_step"]) == (4, 8)
+
+
+def test_a_loss_that_becomes_finite_again_says_when_it_was_not(run_here: Callable) -> None:
+    (warning,) = run_here("over", "--json", max_steps=6, **not_finite(2, last=4)).json["warnings"]
     assert (warning["message"], warning["is_over"]) == ("train/loss was not finite at steps 2 to 4", True)
 
 
-def test_what_an_attempt_recorded_beyond_the_checkpoint_that_the_next_begins_from_does_not_count(project: Any) -> None:
-    callback = {"use": "small_trainer:NotFinite", "first": 4, "fails": 6}
-    keys = {"max_steps": 8, "metric_every": 1, "checkpoint_every": 4, "max_restarts": 1}
-    job = project.job("back.json", run_id="back", callbacks=[callback], **keys)
-    ended = project.command("run", job, "--json").json
+def test_what_an_attempt_recorded_beyond_the_checkpoint_that_the_next_begins_from_does_not_count(
+    run_here: Callable, events_of: Callable
+) -> None:
+    keys = {"max_steps": 8, "checkpoint_every": 4, "max_restarts": 1}
+    ended = run_here("back", "--json", **keys, **not_finite(4, fails=6)).json
     assert (ended["status"], ended["attempt"]) == ("succeeded", 2)
-    assert project.run("back").metric("train/loss")[5] is not None
+    (_, fifth) = [one for one in events_of("back", "metrics") if one["step"] == 5]
+    assert fifth["metrics"]["train/loss"] is not None
     finite = [one["message"] for one in ended["warnings"] if one["code"] == "metrics.nonfinite"]
     assert finite == ["train/loss was not finite at step 4"]
 
 
-def test_a_run_whose_metrics_are_finite_has_no_warnings(project: Any) -> None:
-    ended = project.command("run", project.job("fine.json", run_id="fine", max_steps=2, metric_every=1))
-    assert "warning" not in ended.out
-    assert project.run("fine").result["warnings"] == []
+def test_a_run_whose_metrics_are_finite_has_no_warnings(run_here: Callable, look: Callable) -> None:
+    assert "warning" not in run_here("fine", max_steps=2, metric_every=1).out
+    assert look("status", "fine", "--json").json["warnings"] == []
 
 
-def test_a_validation_that_is_not_finite_counts(project: Any) -> None:
-    (project.path / "validating.py").write_text(
+def test_a_validation_that_is_not_finite_counts(run_here: Callable) -> None:
+    Path("validating.py").write_text(
         "from small_trainer import Trainer as Small\n"
         "class Trainer(Small):\n"
         "    def validate_step(self, prepared_batch, state, ctx): ...\n"
     )
-    callback = {"use": "small_trainer:NotFinite", "first": 100}
     data = {"source": "mock", "num_rows": 4, "batch_size": 2}
-    keys = {"validation": data, "validate_every": 2, "max_steps": 4, "metric_every": 1, "callbacks": [callback]}
-    job = project.job("validated.json", run_id="validated", trainer="validating:Trainer", **keys)
-    ended = project.command("run", job)
+    keys = {"trainer": "validating:Trainer", "validation": data, "validate_every": 2, "max_steps": 4}
+    ended = run_here("validated", **keys, **not_finite(100))
     assert "val/loss has not been finite since step 2" in ended.out, ended.err

@@ -1,6 +1,7 @@
 """Jobs whose settings name objects of the user's code, by the installed command."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -46,9 +47,13 @@ def models(project: Any) -> Any:
     return project
 
 
+def settings(module: str, **keys: Any) -> dict[str, Any]:
+    usual = {"trainer": "generic_trainer:Generic", "hyperparams": {"module": module}}
+    return {"max_steps": 2, "metric_every": 1, **usual, **keys}
+
+
 def job(models: Any, run_id: str, module: str, **keys: Any) -> Path:
-    settings = {"trainer": "generic_trainer:Generic", "hyperparams": {"module": module}}
-    return models.job(f"{run_id}.json", run_id=run_id, **{"max_steps": 2, "metric_every": 1, **settings, **keys})
+    return models.job(f"{run_id}.json", run_id=run_id, **settings(module, **keys))
 
 
 def test_a_run_goes_on_with_the_object_that_it_began_with_and_with_no_other(models: Any) -> None:
@@ -75,14 +80,22 @@ def test_a_run_goes_on_with_the_object_that_it_began_with_and_with_no_other(mode
         ("lit_models:__name__", "object.kind"),
     ],
 )
-def test_validate_and_run_refuse_a_path_that_names_no_class(models: Any, module: str, code: str) -> None:
-    for command in ("validate", "run"):
-        said = models.command(command, job(models, "wrong", module), "--json")
-        assert said.code == 2
-        (error,) = said.json["errors"]
-        assert (error["code"], error["pointer"]) == (code, "/hyperparams/module")
-        assert "Traceback" not in said.err
-    assert not models.run("wrong").path.exists()
+def test_a_path_that_names_no_class_is_refused(
+    models: Any, run_here: Callable, here: Path, module: str, code: str
+) -> None:
+    for name in ("generic_trainer.py", "lit_models.py", "lit_broken.py"):
+        Path(name).write_bytes((models.path / name).read_bytes())
+    said = run_here("wrong", "--json", **settings(module))
+    assert said.code == 2
+    (error,) = said.json["errors"]
+    assert (error["code"], error["pointer"]) == (code, "/hyperparams/module")
+    assert "Traceback" not in said.err
+    assert not (here / "wrong").exists()
+
+
+def test_validate_refuses_a_path_that_names_no_class(models: Any) -> None:
+    (error,) = models.command("validate", job(models, "wrong", "lit_models:Atuo"), "--json").json["errors"]
+    assert (error["code"], error["pointer"]) == ("object.symbol", "/hyperparams/module")
 
 
 def test_a_job_without_import_paths_imports_no_object(models: Any) -> None:
@@ -95,15 +108,14 @@ def test_a_job_without_import_paths_imports_no_object(models: Any) -> None:
 
 
 @pytest.mark.parametrize("allowed", [False, ["hostcore-builtin-plugins/fsspec"], []])
-def test_a_plugin_that_runs_programs_is_refused_by_a_job_without_import_paths(models: Any, allowed: Any) -> None:
+def test_a_plugin_that_runs_programs_is_refused_by_a_job_without_import_paths(run_here: Callable, allowed: Any) -> None:
     """As in a container, whose plugins the service that sends the job has not seen."""
-    keys = {"hyperparams": {"command": ["touch", "imported"]}, "import_paths": allowed}
-    job = models.job("program.json", trainer="Hostcore_Builtin_Plugins/process", max_steps=1, run_id="program", **keys)
-    said = models.command("run", job, "--json")
+    keys = {"hyperparams": {"command": ["touch", "imported"]}, "import_paths": allowed, "max_steps": 1}
+    said = run_here("program", "--json", trainer="Hostcore_Builtin_Plugins/process", **keys)
     assert said.code == 2
     (error,) = said.json["errors"]
     assert (error["code"], error["pointer"]) == ("job.import_paths", "/trainer")
-    assert not (models.path / "imported").exists()
+    assert not Path("imported").exists()
 
 
 def test_import_paths_names_the_plugins_that_may_run_programs(models: Any) -> None:

@@ -30,30 +30,22 @@ def elsewhere(tmp_path_factory: pytest.TempPathFactory, project: Any) -> Any:
     return attrs.evolve(project, path=tmp_path_factory.mktemp("elsewhere"), environment=environment)
 
 
-class TestARunThatFailed:
+def test_a_run_that_failed_says_how_to_go_on_and_does_from_its_newest_checkpoint_wherever_that_is_said(
+    elsewhere: Any, project: Any
+) -> None:
     """It always fails at its fifth step."""
-
-    @pytest.fixture(scope="class")
-    @classmethod
-    def first(cls, project: Any) -> Any:
-        job = project.job("fails.json", run_id="fails", max_steps=9, hyperparams={"how": "raise", "at": 5}, **JOB)
-        return project.command("run", job)
-
-    def test_says_how_to_go_on(self, first: Any) -> None:
-        assert first.code == 1
-        assert "  to go on    hostcore resume fails\n" in first.out
-
-    def test_goes_on_from_its_newest_checkpoint_wherever_that_is_said(
-        self, first: Any, elsewhere: Any, project: Any
-    ) -> None:
-        said = elsewhere.command("resume", "fai", "--json")
-        assert (said.code, said.json["run_id"], said.json["attempt"]) == (1, "fails", 2)
-        assert said.json["error"]["message"] == "the loss has exploded"
-        run = project.run("fails")
-        assert said.json == run.result
-        (resumed,) = [event for event in run.events if event["event"] == "run_resumed"]
-        assert (resumed["attempt"], resumed["step"]) == (2, 4)
-        assert record_of(run)["job_dir"] == str(project.path)
+    job = project.job("fails.json", run_id="fails", max_steps=9, hyperparams={"how": "raise", "at": 5}, **JOB)
+    first = project.command("run", job)
+    assert first.code == 1
+    assert "  to go on    hostcore resume fails\n" in first.out
+    said = elsewhere.command("resume", "fai", "--json")
+    assert (said.code, said.json["run_id"], said.json["attempt"]) == (1, "fails", 2)
+    assert said.json["error"]["message"] == "the loss has exploded"
+    run = project.run("fails")
+    assert said.json == run.result
+    (resumed,) = [event for event in run.events if event["event"] == "run_resumed"]
+    assert (resumed["attempt"], resumed["step"]) == (2, 4)
+    assert record_of(run)["job_dir"] == str(project.path)
 
 
 class TestARunThatSucceeded:
@@ -146,7 +138,7 @@ class TestARunWhoseBookkeepingWasDamaged:
     def damaged(self, finished: Any, project: Any, request: pytest.FixtureRequest) -> Any:
         return project.copy("finished", f"damaged-{abs(hash(request.node.name))}")
 
-    @pytest.mark.parametrize("lost", [["attempts/1.json"], ["attempts"], ["attempts", "logs/rank-0.attempt-1.jsonl"]])
+    @pytest.mark.parametrize("lost", [["attempts/1.json"], ["attempts", "logs/rank-0.attempt-1.jsonl"]])
     def test_goes_on_as_the_next_attempt_without_its_claims(self, damaged: Any, project: Any, lost: list[str]) -> None:
         for name in lost:
             path = damaged.path / name

@@ -1,16 +1,12 @@
 """Steps that are trained again after a kill prove the resume, or show that it is not exact."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from click.testing import CliRunner
 from command_line import Said
-
-from hostcore.cli import cli
 
 #: Dies once, in step 8, when there is a checkpoint of step 4, and goes on from there.
 KEYS = {"trainer": "small_trainer:CountingOnce", "max_steps": 9, "metric_every": 1, "checkpoint_every": 4}
@@ -20,27 +16,10 @@ DIFFERENCE = "trained again after a resume, train/loss of step 5 is 1.7714"
 
 
 @pytest.fixture(scope="module")
-def command(here: Path) -> Callable[..., Said]:
-    """``command("status", "a")``, in this process."""
+def run(run_here: Callable[..., Said]) -> Callable[..., Said]:
+    """``run("a", max_steps=9, …)``: ``hostcore run`` of a job with a counter that no checkpoint has."""
     torch.set_num_threads(1)  # as the trainer does: other threads are an expected difference
-
-    def call(*arguments: str) -> Said:
-        done = CliRunner().invoke(cli, arguments, catch_exceptions=False)
-        return Said(code=done.exit_code, out=done.stdout, err=done.stderr)
-
-    return call
-
-
-@pytest.fixture(scope="module")
-def run(command: Callable[..., Said]) -> Callable[..., Said]:
-    """``run("a", max_steps=9, …)``: ``hostcore run --json`` of a job."""
-
-    def start(run_id: str, *options: str, **keys: Any) -> Said:
-        job = {**KEYS, "run_id": run_id, "device": "cpu", "terminal": False, "hyperparams": COUNTS, **keys}
-        Path(f"{run_id}.json").write_text(json.dumps(job))
-        return command("run", f"{run_id}.json", "--in-process", *options)
-
-    return start
+    return lambda run_id, *options, **keys: run_here(run_id, *options, **{**KEYS, "hyperparams": COUNTS, **keys})
 
 
 def retrained(said: Said) -> tuple[str, str]:
@@ -49,34 +28,29 @@ def retrained(said: Said) -> tuple[str, str]:
     return found["status"], found["message"]
 
 
-def warnings_of(here: Path, run_id: str) -> list[dict[str, Any]]:
-    lines = (here / run_id / "logs" / "events.jsonl").read_text().splitlines()
-    return [one for one in map(json.loads, lines) if one["event"] == "warning"]
-
-
 def test_a_run_that_resumes_without_all_of_its_state_says_so_everywhere(
-    run: Callable, command: Callable, here: Path
+    run: Callable, look: Callable, events_of: Callable, here: Path
 ) -> None:
     said = run("inexact", max_restarts=1)
     assert said.code == 0, said.err
     assert f"  warning       {DIFFERENCE}" in said.out
     assert "state_dict returns" in said.out
-    (event,) = [one for one in warnings_of(here, "inexact") if one["code"] == "resume.differs"]
+    (event,) = [one for one in events_of("inexact", "warning") if one["code"] == "resume.differs"]
     assert (event["attempt"], event["step"]) == (2, 5)
     assert event["message"].startswith(DIFFERENCE)
     assert " in attempt 2 and was 8.857" in event["message"]
-    status = command("status", "inexact", "--json").json
+    status = look("status", "inexact", "--json").json
     assert [(one["code"], one["first_step"]) for one in status["warnings"]] == [("resume.differs", 5)]
-    assert DIFFERENCE in command("status", "inexact").out
-    assert command("report", "inexact", "-o", "report.html").code == 0
+    assert DIFFERENCE in look("status", "inexact").out
+    assert look("report", "inexact", "-o", "report.html").code == 0
     assert DIFFERENCE in Path("report.html").read_text().partition("<main")[0]
-    verified = command("verify", "inexact", "--json")
+    verified = look("verify", "inexact", "--json")
     assert (verified.code, retrained(verified)[0]) == (1, "failed")
     message = "3 of 3 measurements that were made again differ: train/loss of step 5 is 1.77"
     assert retrained(verified)[1].startswith(message)
     assert DIFFERENCE in run("inexact", max_restarts=1, max_steps=10).out, "as long as it goes on from there"
     (here / "inexact" / "result.json").unlink()
-    assert DIFFERENCE in command("status", "inexact").out
+    assert DIFFERENCE in look("status", "inexact").out
 
 
 def test_a_run_that_resumes_exactly_is_proved_to_do_so(project: Any) -> None:
@@ -90,18 +64,18 @@ def test_a_run_that_resumes_exactly_is_proved_to_do_so(project: Any) -> None:
     assert project.run("exact").result["warnings"] == []
 
 
-def test_a_run_that_begins_again_at_step_0_is_compared_as_well(run: Callable, command: Callable) -> None:
+def test_a_run_that_begins_again_at_step_0_is_compared_as_well(run: Callable, look: Callable) -> None:
     assert run("anew", max_restarts=1, checkpoint_every=0).code == 0
-    message = retrained(command("verify", "anew", "--json"))
+    message = retrained(look("verify", "anew", "--json"))
     assert message == ("ok", "attempt 2 trained step 1 to 7 again: 7 measurements, the same bit for bit")
 
 
-def test_after_a_stop_between_two_steps_verify_says_what_it_has_not_seen(run: Callable, command: Callable) -> None:
+def test_after_a_stop_between_two_steps_verify_says_what_it_has_not_seen(run: Callable, look: Callable) -> None:
     plain = {"trainer": "small_trainer:Trainer", "hyperparams": {}}
     assert run("clean", max_steps=4, **plain).code == 0
-    assert "log.retrained" not in {one["id"] for one in command("verify", "clean", "--json").json["checks"]}
+    assert "log.retrained" not in {one["id"] for one in look("verify", "clean", "--json").json["checks"]}
     assert run("clean", max_steps=6, **plain).code == 0
-    said = command("verify", "clean")
+    said = look("verify", "clean")
     last = "nothing lost, skipped or repeated; whether a resume is exact was not seen  clean"
     assert (said.code, said.out.splitlines()[-1]) == (0, last)
 
@@ -124,17 +98,19 @@ class TestADifferenceThatIsToBeExpected:
         assert run(run_id).code == 1
         return run_id
 
-    def test_names_its_cause_and_is_no_fault(self, killed: str, run: Callable, command: Callable, here: Path) -> None:
+    def test_names_its_cause_and_is_no_fault(
+        self, killed: str, run: Callable, look: Callable, events_of: Callable
+    ) -> None:
         said = run(killed, max_steps=8, on_inexact_resume="fail")
         assert said.code == 0, said.err
-        (event,) = warnings_of(here, killed)
+        (event,) = events_of(killed, "warning")
         assert event["code"] == "resume.expected_difference"
         assert event["message"].endswith(": expected, for the job's 'max_steps'")
-        verified = command("verify", killed, "--json")
+        verified = look("verify", killed, "--json")
         assert (verified.code, retrained(verified)[0]) == (0, "warning")
 
-    def test_is_one_of_other_threads_as_well(self, killed: str, run: Callable, command: Callable, here: Path) -> None:
+    def test_is_one_of_other_threads_as_well(self, killed: str, run: Callable, look: Callable, here: Path) -> None:
         path = here / killed / "config" / "run.json"
         path.write_text(path.read_text().replace('"threads"', '"other"').replace('"torch": "', '"torch": "0.'))
         assert run(killed).code == 0
-        assert ": expected, for torch 0." in retrained(command("verify", killed, "--json"))[1]
+        assert ": expected, for torch 0." in retrained(look("verify", killed, "--json"))[1]

@@ -269,3 +269,9 @@ def test_are_at_the_end_of_the_run_and_in_its_status(project: Any) -> None:
     for text in (ran.out, status.out):
         assert text.count("does not read ctx.hyperparams") == 1
         assert text.count("no parameter of its model changes") == 1
+
+
+@pytest.mark.parametrize("reads", ["...", "print(open(ctx.model_handles['weights']).name)"])
+def test_weights_that_are_not_read_are_a_warning(warned, reads: str) -> None:
+    Path("weights.bin").write_bytes(b"")
+    assert ("weights.unread" in warned(f"def setup(self, ctx): {reads}", weights="weights.bin")) == (reads == "...")

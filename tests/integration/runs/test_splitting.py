@@ -94,26 +94,20 @@ def split(train: Callable[..., Ran]) -> Ran:
     return train(fits=3, since=3)
 
 
-def test_the_step_is_halved_until_it_fits_and_the_run_goes_on_so(split: Ran) -> None:
+def test_the_step_is_halved_until_it_fits_and_the_run_goes_on_so(split: Ran, whole: Ran) -> None:
     assert split.result.status == "succeeded"
     before = [(1, [10]), (2, [10])]
     tried = [(3, [10]), (3, [5, 5]), (3, PARTS)]
     assert split.seen == [*before, *tried, *((step, PARTS) for step in range(4, STEPS + 1))]
-
-
-def test_the_mathematics_is_that_of_the_whole_batch(split: Ran, whole: Ran) -> None:
-    assert split.losses == pytest.approx(whole.losses, rel=1e-12)
-    for one, other in zip(split.weights, whole.weights, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-12)
-
-
-def test_one_event_says_in_which_step_and_what_fits(split: Ran, whole: Ran) -> None:
     (event,) = split.named("batch_split")
     said = event.payload
     assert (event.step, said.rows, said.micro_batch_rows, said.rank) == (3, 10, 3, 0)
     assert said.error == "OutOfMemoryError: CUDA out of memory. Tried to allocate 5 GiB."
     assert said.memory
     assert not whole.named("batch_split")
+    assert split.losses == pytest.approx(whole.losses, rel=1e-12), "the mathematics is that of the whole batch"
+    for one, other in zip(split.weights, whole.weights, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-12)
 
 
 def test_a_resumed_run_takes_the_parts_that_were_found_and_is_the_same_bit_for_bit(
@@ -220,12 +214,9 @@ def test_the_allocator_of_the_cpu_is_heard(project: Any) -> None:
     assert "DefaultCPUAllocator: can't allocate memory" in event["error"]
 
 
-def test_it_needs_a_trainer_that_accumulates() -> None:
+def test_a_context_made_by_hand_takes_both_calls() -> None:
     with pytest.raises(ValueError, match="split_on_oom needs accumulate=True"):
         Capabilities(split_on_oom=True)
-
-
-def test_a_context_made_by_hand_takes_both_calls() -> None:
     ctx = StepContext(job=Job())
     ctx.keep_batches_whole("its ranks exchange gradients")
     ctx.begin_update()

@@ -1,6 +1,7 @@
 """Runs whose trainer places its weights into a file of its own, read by a program that knows nothing of hostcore."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -117,13 +118,15 @@ def test_two_ranks_store_it_once(placed: Any) -> None:
     ]
 
 
-def test_a_file_that_save_checkpoint_writes_too_fails_the_run_with_one_error(placed: Any) -> None:
-    said = placed.command("run", placed.job(trainer="placed:Twice", run_id="twice", **KEYS))
-    assert said.code == 1
+def test_a_file_that_save_checkpoint_writes_too_fails_the_run_with_one_error(
+    run_here: Callable, look: Callable
+) -> None:
+    Path("placed_twice.py").write_text(TRAINER)
+    said = run_here("twice", trainer="placed_twice:Twice", **KEYS)
+    assert (said.code, "Traceback" in said.err) == (1, False)
     assert "model.safetensors is there already, where a TensorFile of that name is to be written" in said.err
     assert "save_checkpoint has written it" in said.err
-    assert "Traceback" not in said.err
-    assert placed.run("twice").result["final_checkpoint"] is None
+    assert look("status", "twice", "--json").json["checkpoints"] == []
 
 
 @pytest.mark.parametrize(
@@ -132,14 +135,15 @@ def test_a_file_that_save_checkpoint_writes_too_fails_the_run_with_one_error(pla
         (('state["model"].state_dict(), {', '{"a": 3}, {'), "the state at /model/a is of class builtins.int"),
         (('"model.safetensors"', '"../model.safetensors"'), "'../model.safetensors' is no name of a tensor file"),
     ],
+    ids=["tensors", "name"],
 )
 def test_what_cannot_be_placed_fails_the_run_after_its_first_step(
-    placed: Any, change: tuple[str, str], message: str
+    run_here: Callable, look: Callable, change: tuple[str, str], message: str
 ) -> None:
-    (placed.path / "misplaced.py").write_text(TRAINER.replace(*change))
-    run_id = f"misplaced-{len(message)}"
-    said = placed.command("run", placed.job(trainer="misplaced:Trainer", run_id=run_id, **KEYS))
+    module = f"misplaced_{len(change[1])}"
+    Path(f"{module}.py").write_text(TRAINER.replace(*change))
+    said = run_here(module, trainer=f"{module}:Trainer", **KEYS)
     assert said.code == 1
     assert message in said.err
     assert "state_dict" in said.err
-    assert placed.run(run_id).result["step"] == 1
+    assert look("status", module, "--json").json["step"] == 1
