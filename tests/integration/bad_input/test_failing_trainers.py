@@ -63,25 +63,6 @@ def test_a_trainer_that_raises_in_step_137_shows_its_own_traceback(workplace: An
     assert events[-1]["error"] == result["error"]
 
 
-def test_a_failed_run_is_one_json_document_for_programs(workplace: Any) -> None:
-    workplace.write(TRAINER, "mine.py")
-    workplace.write(JOB)
-    answer = workplace.hostcore("run", "job.json", "--json")
-    assert answer.code == 1
-    assert json.loads(answer.out) == json.loads((workplace.runs / "fails/result.json").read_text())
-    assert answer.err == ""
-
-
-def test_a_trainer_that_returns_no_result_is_told_what_to_return(workplace: Any) -> None:
-    workplace.write(TRAINER.replace("return StepResult(metrics=", "return dict(loss="), "mine.py")
-    workplace.write(JOB)
-    answer = workplace.hostcore("run", "job.json")
-    assert answer.code == 1
-    assert "Traceback" not in answer.err
-    assert "train_step returned dict at step 1, which has no `metrics`" in answer.err
-    assert "return hostcore_hookspecs.StepResult(metrics=" in answer.err
-
-
 @pytest.mark.parametrize(
     ("before", "after", "hint"),
     [
@@ -91,12 +72,13 @@ def test_a_trainer_that_returns_no_result_is_told_what_to_return(workplace: Any)
             "__import__('torch').nn.Linear(1, 1)(__import__('torch').ones(1, dtype=__import__('torch').float64))",
             "float64 columns are double tensors, and weights are float32: convert the batch in prepare_batch",
         ),
+        ("return StepResult(metrics=", "return dict(loss=", "return hostcore_hookspecs.StepResult(metrics="),
     ],
 )
 def test_a_frequent_slip_of_a_first_trainer_has_a_hint(workplace: Any, before: str, after: str, hint: str) -> None:
     assert before in TRAINER
     workplace.write(TRAINER.replace(before, after), "mine.py")
     workplace.write(JOB)
-    answer = workplace.hostcore("run", "job.json")
+    answer = workplace.hostcore("run", "job.json", "--in-process")
     assert answer.code == 1
     assert f"    hint: {hint}" in answer.err

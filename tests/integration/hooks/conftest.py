@@ -24,6 +24,17 @@ def write_rows(path: Path, first: int, count: int) -> None:
     pq.write_table(table, path)
 
 
+def write_numbers(folder: Path) -> None:
+    """32 rows of ``a``, ``b`` and ``y``."""
+    rows = range(32)
+    columns = {
+        "a": [(7 * row) % 5 - 2.0 for row in rows],
+        "b": [(3 * row) % 7 - 3.0 for row in rows],
+        "y": [row % 3 * 1.0 for row in rows],
+    }
+    pq.write_table(pa.table(columns), folder / "numbers.parquet")
+
+
 @pytest.fixture(autouse=True)
 def roomy(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine that has enough of everything, so that no run has a warning in its log."""
@@ -92,11 +103,11 @@ def exact(modules: None, tmp_path: Path) -> ModuleType:
     import exact
 
     exact.seen.clear()
-    rows = range(32)
-    columns = {
-        "a": [(7 * row) % 5 - 2.0 for row in rows],
-        "b": [(3 * row) % 7 - 3.0 for row in rows],
-        "y": [row % 3 * 1.0 for row in rows],
-    }
-    pq.write_table(pa.table(columns), tmp_path / "numbers.parquet")
+    write_numbers(tmp_path)
     return exact
+
+
+@pytest.fixture(scope="session")
+def write_numbers_into() -> Callable[[Path], None]:
+    """See ``write_numbers``."""
+    return write_numbers

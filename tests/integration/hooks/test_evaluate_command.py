@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 from fork_server import hostcore
+from played import play as play_job
 from waiting import wait_until
 
 from hostcore.cli import cli
@@ -25,8 +27,25 @@ from hostcore.supervisor.interrupts import Interrupts
 Play = Callable[..., Any]
 
 
+HERE = Path(__file__).parent
+
+
 def numbers(batch_size: int) -> dict[str, Any]:
     return {"parquet_paths": "numbers.parquet", "batch_size": batch_size}
+
+
+JOB: dict[str, Any] = {
+    "trainer": "exact:Noisy",
+    "run_id": "a",
+    "device": "cpu",
+    "terminal": False,
+    "callbacks": [],
+    "dataset": numbers(4),
+    "validation": numbers(5),
+    "validate_every": 4,
+    "checkpoint_every": 4,
+    "max_steps": 8,
+}
 
 
 @pytest.fixture
@@ -35,23 +54,36 @@ def trained(play: Play, exact: ModuleType, tmp_path: Path) -> Callable[..., Any]
     shutil.copy(str(exact.__file__), tmp_path)  # where processes of their own find it
 
     def train(**keys: Any) -> Any:
-        job = {
-            "trainer": "exact:Noisy",
-            "run_id": "a",
-            "device": "cpu",
-            "terminal": False,
-            "callbacks": [],
-            "dataset": numbers(4),
-            "validation": numbers(5),
-            "validate_every": 4,
-            "checkpoint_every": 4,
-            "max_steps": 8,
-            **keys,
-        }
+        job = {**JOB, **keys}
         (tmp_path / "job.json").write_text(json.dumps(job))
         return play(**job)
 
     return train
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory, write_numbers_into: Callable) -> Iterator[Path]:
+    """A folder with the run ``a`` of eight steps, which the tests leave as it is."""
+    folder = tmp_path_factory.mktemp("shared")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOSTCORE_RUNS_DIR", str(folder / "runs"))
+        patch.chdir(folder)
+        patch.syspath_prepend(str(HERE))
+        write_numbers_into(folder)
+        (folder / "job.json").write_text(json.dumps(JOB))
+        play_job(JOB, folder / "runs")
+        sys.modules.pop("exact")
+    yield folder
+
+
+@pytest.fixture
+def in_shared(shared: Path, modules: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder of ``shared`` as the working directory."""
+    monkeypatch.setenv("HOSTCORE_RUNS_DIR", str(shared / "runs"))
+    monkeypatch.chdir(shared)
+    before = tree(shared)
+    yield shared
+    assert tree(shared) == before
 
 
 def start(tmp_path: Path, *arguments: str) -> "subprocess.Popen[str]":
@@ -162,10 +194,8 @@ def test_metrics_are_a_table_for_people(trained: Callable[..., Any], evaluated: 
 
 
 @pytest.mark.parametrize("checkpoint", ["runs/a/checkpoints/step-000008", "runs/a", "a"])
-def test_a_checkpoint_is_named_by_its_folder_or_by_its_run(
-    trained: Callable[..., Any], evaluated: Callable[..., Result], checkpoint: str
-) -> None:
-    trained()
+@pytest.mark.usefixtures("in_shared")
+def test_a_checkpoint_is_named_by_its_folder_or_by_its_run(evaluated: Callable[..., Result], checkpoint: str) -> None:
     assert "step 8 of a" in evaluated("--checkpoint", checkpoint).stdout
 
 
@@ -181,9 +211,8 @@ def test_several_devices_evaluate_on_the_first_with_the_same_batches(
 
 
 def test_a_device_that_is_not_there_names_the_option_before_any_worker_starts(
-    trained: Callable[..., Any], evaluated: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    in_shared: Path, evaluated: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trained()
     command = tmp_path / "nvidia-smi"
     command.write_text("#!/bin/sh\necho 0, GPU-aaaa\n")
     command.chmod(0o755)
@@ -212,6 +241,7 @@ def test_a_damaged_checkpoint_is_passed_over_with_a_run_and_refused_by_name(
     assert (neither.exit_code, "none of the 2 checkpoints verifies" in neither.stderr) == (2, True)
 
 
+@pytest.mark.usefixtures("in_shared")
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
@@ -228,9 +258,8 @@ def test_a_damaged_checkpoint_is_passed_over_with_a_run_and_refused_by_name(
     ],
 )
 def test_what_cannot_be_evaluated_is_one_error_and_exits_2(
-    trained: Callable[..., Any], evaluated: Callable[..., Result], arguments: list[str], error: str
+    evaluated: Callable[..., Result], arguments: list[str], error: str
 ) -> None:
-    trained()
     result = evaluated(*arguments)
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.count("error:") == 1
@@ -246,11 +275,13 @@ def test_a_trainer_without_the_method_is_refused(trained: Callable[..., Any], ev
 
 
 def test_a_checkpoint_apart_from_its_run_is_evaluated_on_whatever_data(
-    trained: Callable[..., Any], evaluated: Callable[..., Result], tmp_path: Path
+    shared: Path, write_numbers_into: Callable, modules: None, evaluated: Callable, tmp_path: Path, monkeypatch: Any
 ) -> None:
-    trained()
-    shutil.copytree(tmp_path / "runs/a/checkpoints", tmp_path / "elsewhere")
-    shutil.rmtree(tmp_path / "runs")
+    shutil.copytree(shared / "runs/a/checkpoints", tmp_path / "elsewhere")
+    write_numbers_into(tmp_path)
+    (tmp_path / "job.json").write_text(json.dumps(JOB))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOSTCORE_RUNS_DIR", "runs")
     other = ["--set", "dataset.batch_size=8", "--set", "dataset.shuffle=true", "--set", "max_steps=2"]
     result = evaluated("--checkpoint", "elsewhere/step-000008", *other)
     assert result.exit_code == 0, result.output
@@ -258,11 +289,8 @@ def test_a_checkpoint_apart_from_its_run_is_evaluated_on_whatever_data(
     assert not (tmp_path / "runs").exists()
 
 
-def test_callbacks_that_ask_for_something_or_write_files_change_nothing(
-    trained: Callable[..., Any], evaluated: Callable[..., Result], tmp_path: Path
-) -> None:
-    trained()
-    before = tree(tmp_path / "runs")
+@pytest.mark.usefixtures("in_shared")
+def test_callbacks_that_ask_for_something_or_write_files_change_nothing(evaluated: Callable[..., Result]) -> None:
     callbacks = [
         {"use": "early-stopping", "monitor": "val/loss"},
         {"use": "best-checkpoint", "monitor": "val/loss"},
@@ -270,21 +298,20 @@ def test_callbacks_that_ask_for_something_or_write_files_change_nothing(
     ]
     result = evaluated("--checkpoint", "a", "--set", f"callbacks={json.dumps(callbacks)}")
     assert result.exit_code == 0, result.output
-    assert tree(tmp_path / "runs") == before
 
 
-def test_the_process_is_as_before(trained: Callable[..., Any], evaluated: Callable[..., Result]) -> None:
-    trained()
+@pytest.mark.usefixtures("in_shared")
+def test_the_process_is_as_before(evaluated: Callable[..., Result]) -> None:
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)]
     evaluated("--checkpoint", "a")
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)] == before
     assert "HOSTCORE_SUPERVISOR" not in os.environ
 
 
+@pytest.mark.usefixtures("in_shared")
 def test_one_of_several_ranks_does_not_evaluate_everything_again(
-    trained: Callable[..., Any], evaluated: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+    evaluated: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trained()
     for name, value in {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}.items():
         monkeypatch.setenv(name, value)
     refused = evaluated("--checkpoint", "a")

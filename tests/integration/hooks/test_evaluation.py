@@ -57,12 +57,16 @@ def test_models_in_the_state_are_in_evaluation_mode_and_then_as_they_were(play: 
 @pytest.mark.parametrize(
     ("values", "weights", "loss", "first"),
     [
+        ([1, 3, 30], None, (2 * 2 + 30) / 3, (1 * 2 + 30) / 3),
+        ([float("nan"), 3], [1, 1], None, None),
         ([1, 3, 5, 7, 30], [1, 1, 1, 1, 1], (2 * 2 + 6 * 2 + 30) / 5, (1 * 2 + 5 * 2 + 30) / 5),
         ([1, 3, 5, 7, 30], [0.5, 0.5, 0, 3, 0.25], (2 * 1 + 6 * 3 + 30 * 0.25) / 4.25, (1 + 5 * 3 + 30 * 0.25) / 4.25),
         ([1, 3, float("nan"), 7, 30], [1, 1, 0, 0, 2], (2 * 2 + 30 * 2) / 4, (1 * 2 + 30 * 2) / 4),
         ([1e16, 1e16, 1, 1, -1e16, -1e16], [1, 1, 1, 1, 1, 1], 2 / 6, 2 / 6),
     ],
     ids=[
+        "rows where no weight is given",
+        "not finite",
         "a short last batch counts less",
         "given weights",
         "what weighs nothing does not count",
@@ -70,23 +74,22 @@ def test_models_in_the_state_are_in_evaluation_mode_and_then_as_they_were(play: 
     ],
 )
 def test_means_are_weighted_and_exact(
-    play: Play, exact: ModuleType, weighed: Any, values: list[float], weights: list[float], loss: float, first: float
+    play: Play,
+    exact: ModuleType,
+    weighed: Any,
+    values: list[float],
+    weights: Any,
+    loss: float | None,
+    first: float | None,
 ) -> None:
-    weighed(values, weights)
+    weighed(values, weights or [9] * len(values))
     data = {"dataset": WEIGHED, "validation": WEIGHED, "test": WEIGHED, "validate_every": 1}
-    played = play(trainer="exact:Weighing", callbacks=[], max_steps=1, **data)
+    played = play(trainer="exact:Weighing", callbacks=[], max_steps=1, hyperparams={"plain": weights is None}, **data)
     (validation,), (test,) = played.of("validation"), played.of("test")
     assert validation.payload.metrics == {"val/loss": loss, "deep/first": first}
+    assert sorted(validation.payload.nonfinite) == ([] if loss else ["deep/first", "val/loss"])
     assert test.payload.metrics == {"test/loss": loss, "deep/first": first}
-    assert validation.payload.weight == test.payload.weight == sum(weights)
-
-
-def test_rows_are_the_weight_of_a_result_without_one(play: Play, exact: ModuleType, weighed: Any) -> None:
-    weighed([1, 3, 30], [9, 9, 1])
-    data = {"dataset": WEIGHED, "validation": WEIGHED, "validate_every": 1}
-    played = play(trainer="exact:Weighing", callbacks=[], max_steps=1, hyperparams={"plain": True}, **data)
-    (validation,) = played.of("validation")
-    assert (validation.payload.metrics["val/loss"], validation.payload.weight) == ((2 * 2 + 30) / 3, 3)
+    assert validation.payload.weight == test.payload.weight == (sum(weights) if weights else len(values))
 
 
 def test_metrics_of_validation_and_test_are_in_the_result_the_history_and_the_state(
@@ -115,15 +118,6 @@ def test_data_without_rows_is_refused(play: Play, exact: ModuleType, weighed: An
         play(trainer="exact:Weighing", callbacks=[], dataset=BATCHES, **{split: WEIGHED})
     (error,) = caught.value.errors
     assert error.pointer == f"/{split}"
-
-
-def test_a_metric_that_is_not_finite_is_named(play: Play, exact: ModuleType, weighed: Any) -> None:
-    weighed([float("nan"), 3], [1, 1])
-    data = {"dataset": WEIGHED, "validation": WEIGHED, "validate_every": 1}
-    played = play(trainer="exact:Weighing", callbacks=[], max_steps=1, **data)
-    (validation,) = played.of("validation")
-    assert validation.payload.metrics == {"val/loss": None, "deep/first": None}
-    assert sorted(validation.payload.nonfinite) == ["deep/first", "val/loss"]
 
 
 RANGED = {"dataset": WEIGHED, "validation": WEIGHED, "test": WEIGHED, "validate_every": 1, "trainer": "exact:Ranging"}
@@ -157,24 +151,26 @@ class TestMetricsOfAWholeEvaluation:
         assert (result["status"], result["step"]) == ("succeeded", 3)
         assert (result["best"]["metric"], result["best"]["value"], result["best"]["step"]) == ("val/range", 9.0, 1)
 
-    def test_may_be_all_that_there_is(self, play: Play, exact: ModuleType, weighed: Any) -> None:
-        weighed([1, 3, 30], [1, 1, 1])
-        played = play(**RANGED, callbacks=[], hyperparams={"alone": True}, max_steps=1)
-        (validation,) = played.of("validation")
-        assert validation.payload.metrics == {"val/range": 29.0, "deep/rows": 3.0, "val/gradients": 0.0}
-        assert validation.payload.weight == 3
-
-    def test_may_be_none(self, play: Play, exact: ModuleType, weighed: Any) -> None:
+    @pytest.mark.parametrize(
+        ("wishes", "metrics", "nonfinite"),
+        [
+            ({"alone": True}, {"val/range": 2.0, "deep/rows": 2.0, "val/gradients": 0.0}, []),
+            ({"instead": "none"}, {"val/loss": 2.0, "deep/first": 1.0}, []),
+            (
+                {"instead": "nan"},
+                {"val/loss": 2.0, "deep/first": 1.0, "val/range": None, "deep/high": 3.0},
+                ["val/range"],
+            ),
+        ],
+        ids=["all that there is", "none", "not finite"],
+    )
+    def test_may_be_all_or_none_and_need_not_be_finite(
+        self, play: Play, exact: ModuleType, weighed: Any, wishes: dict[str, Any], metrics: Any, nonfinite: list[str]
+    ) -> None:
         weighed([1, 3], [1, 1])
-        played = play(**RANGED, callbacks=[], hyperparams={"instead": "none"}, max_steps=1)
-        assert played.of("validation")[0].payload.metrics == {"val/loss": 2.0, "deep/first": 1.0}
-
-    def test_that_are_not_finite_are_named(self, play: Play, exact: ModuleType, weighed: Any) -> None:
-        weighed([1, 3], [1, 1])
-        played = play(**RANGED, callbacks=[], hyperparams={"instead": "nan"}, max_steps=1)
-        (validation,) = played.of("validation")
-        assert (validation.payload.metrics["val/range"], list(validation.payload.nonfinite)) == (None, ["val/range"])
-        assert validation.payload.metrics["deep/high"] == 3.0
+        played = play(**RANGED, callbacks=[], hyperparams=wishes, max_steps=1)
+        (found,) = [one.payload for one in played.of("validation")]
+        assert (found.metrics, list(found.nonfinite), found.weight) == (metrics, nonfinite, 2)
 
     @pytest.mark.parametrize(
         ("instead", "message"),

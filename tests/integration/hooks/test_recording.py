@@ -1,7 +1,6 @@
 """What callbacks record with ``ctx.record``: metrics of the step, or one clear error."""
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -44,15 +43,6 @@ def test_hooks_of_a_step_add_to_the_metrics_of_that_step_alone(play: Play, exact
 def test_nothing_is_recorded_where_no_metrics_are(play: Play, exact: ModuleType) -> None:
     played = play(**{**JOB, "metric_every": 0}, callbacks=[records(on_batch_end=["mine"], on_batch_begin=["mine"])])
     assert (played.result.status, played.of("metrics")) == ("succeeded", [])
-
-
-def test_steps_are_trained_alike(play: Play, exact: ModuleType) -> None:
-    hooks = {"on_batch_begin": ["a"], "on_batch_end": ["b"]}
-    losses = [
-        [one.payload.metrics["train/loss"] for one in play(**JOB, callbacks=callbacks, run_id=run_id).of("metrics")]
-        for run_id, callbacks in (("with", [records(**hooks)]), ("without", []))
-    ]
-    assert losses[0] == losses[1]
 
 
 def test_a_value_that_is_not_finite_is_named(play: Play, exact: ModuleType) -> None:
@@ -113,6 +103,6 @@ def test_a_batch_of_a_validation_is_no_step(play: Play, exact: ModuleType) -> No
     assert metrics(played)[2]["mine"] == 1.0
 
 
-def test_a_context_made_by_hand_says_that_it_has_no_run(tmp_path: Path) -> None:
+def test_a_context_made_by_hand_says_that_it_has_no_run() -> None:
     with pytest.raises(RuntimeError, match="record\\(\\) needs a run"):
         StepContext().record("mine", 1.0)

@@ -94,10 +94,3 @@ def test_all_that_a_trainer_lacks_is_said_at_once(play: Play, exact: ModuleType)
     with pytest.raises(HostcoreError) as caught:
         play(trainer="exact:Required", callbacks=[], dataset=numbers(4), max_steps=1, **asked)
     assert [error.pointer for error in caught.value.errors] == ["/precision", "/accumulate", "/test"]
-
-
-def test_a_global_batch_that_does_not_divide_is_refused(play: Play, exact: ModuleType) -> None:
-    with pytest.raises(HostcoreError, match="cannot make up a global batch of 10 rows") as caught:
-        play(trainer="exact:Summing", callbacks=[], dataset=numbers(4), max_steps=1, global_batch_size=10)
-    (error,) = caught.value.errors
-    assert (error.pointer, error.hint) == ("/global_batch_size", "8 or 12 would do")

@@ -77,11 +77,9 @@ def test_has_every_call_with_its_component(play: Play, data: dict[str, Any]) -> 
     found = calls(played.path / "logs" / "hooks.rank-0.attempt-1.log")
     assert found == [line.strip() for line in ONE_STEP.strip().splitlines()]
     # Nobody has called anything that was not called without a trace.
-    assert played.calls == play(run_id="b", max_steps=1, callbacks=callbacks, **validation).calls
-
-
-def test_is_not_there_unless_somebody_asks_for_it(play: Play) -> None:
-    assert not list((play(max_steps=1).path / "logs").glob("hooks*"))
+    without = play(run_id="b", max_steps=1, callbacks=callbacks, **validation)
+    assert played.calls == without.calls
+    assert not list((without.path / "logs").glob("hooks*"))
 
 
 def test_ends_with_the_call_that_failed_and_what_came_of_it(play: Play) -> None:
@@ -100,7 +98,7 @@ def test_the_command_says_where_the_calls_go(play: Play, tmp_path: Path) -> None
         "dataset": {"parquet_paths": "train.parquet"}
     }"""
     (tmp_path / "job.json").write_text(job.replace('"train.parquet"}', '"train.parquet", "batch_size": 2}'))
-    result = CliRunner().invoke(cli, ["run", "job.json", "--trace-hooks"])
+    result = CliRunner().invoke(cli, ["run", "job.json", "--in-process", "--trace-hooks"])
     assert result.exit_code == 0, result.output
     assert "a  every call of a hook goes to runs/a/logs/hooks.rank-0.attempt-1.log" in result.stderr
     assert "hook calls  runs/a/logs/hooks.rank-0.attempt-1.log" in result.stdout

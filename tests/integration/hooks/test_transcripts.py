@@ -76,63 +76,48 @@ def test_of_micro_batches_that_make_up_a_step(play: Play, data: dict[str, Any], 
     matches("accumulate", play(dataset=dataset, accumulate=2, validation=data["validation"], validate_every=3))
 
 
+def by_trainer(**acts: str) -> dict[str, Any]:
+    """Keys of a job whose trainer does something in a call: ``by_trainer(train_step_at_1="raise")``."""
+    return {"hyperparams": {"acts": {call.replace("_at_", " at "): act for call, act in acts.items()}}}
+
+
+def by_callback(**acts: str) -> dict[str, Any]:
+    return {"callbacks": [{"use": "recorder:Callback", **by_trainer(**acts)["hyperparams"]}]}
+
+
 @pytest.mark.parametrize(
-    ("name", "settings", "plugin"),
+    ("name", "settings", "status", "plugin"),
     [
-        ("failure_in_train_step", {"hyperparams": {"acts": {"train_step at 1": "raise"}}}, "recorder:Trainer"),
-        ("failure_in_sanity_check", {"hyperparams": {"acts": {"validate_step at 0": "raise"}}}, "recorder:Trainer"),
-        ("failure_in_validate_step", {"hyperparams": {"acts": {"validate_step at 2": "raise"}}}, "recorder:Trainer"),
-        (
-            "failure_in_callback",
-            {"callbacks": [{"use": "recorder:Callback", "acts": {"on_batch_end at 2": "raise"}}]},
-            "recorder:Callback",
-        ),
+        ("failure_in_train_step", by_trainer(train_step_at_1="raise"), "failed", "recorder:Trainer"),
+        ("failure_in_sanity_check", by_trainer(validate_step_at_0="raise"), "failed", "recorder:Trainer"),
+        ("failure_in_validate_step", by_trainer(validate_step_at_2="raise"), "failed", "recorder:Trainer"),
+        ("failure_in_callback", by_callback(on_batch_end_at_2="raise"), "failed", "recorder:Callback"),
+        ("stop_by_trainer", by_trainer(train_step_at_1="stop"), "succeeded", "recorder:Trainer"),
+        ("stop_by_callback", by_callback(on_validation_end_at_2="stop"), "succeeded", "recorder:Callback"),
     ],
+    ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_of_a_failure(
-    play: Play, data: dict[str, Any], matches: Matches, name: str, settings: dict[str, Any], plugin: str
+def test_of_a_failure_and_of_a_stop_that_a_component_asks_for(
+    play: Play, data: dict[str, Any], matches: Matches, name: str, settings: Any, status: str, plugin: str
 ) -> None:
     played = play(validation=data["validation"], test=data["test"], validate_every=2, **settings)
     matches(name, played)
-    assert (played.result.status, played.result.error.plugin) == ("failed", plugin)
+    blamed = played.result.error.plugin if status == "failed" else played.result.requested_by
+    assert (played.result.status, blamed) == (status, plugin)
 
 
 @pytest.mark.parametrize(
     ("name", "at"),
     [
-        ("cancel_in_sanity_check", "validate_step at 0"),
-        ("cancel_in_training", "train_step at 1"),
-        ("cancel_in_validation", "validate_step at 2"),
-        ("cancel_in_test", "test_step at 3"),
+        ("cancel_in_sanity_check", "validate_step_at_0"),
+        ("cancel_in_training", "train_step_at_1"),
+        ("cancel_in_validation", "validate_step_at_2"),
+        ("cancel_in_test", "test_step_at_3"),
     ],
 )
 def test_of_a_cancel(play: Play, data: dict[str, Any], matches: Matches, name: str, at: str) -> None:
-    played = play(
-        validation=data["validation"],
-        test={**data["test"], "batch_size": 1},
-        validate_every=2,
-        sample_every=2,
-        samples=[{"prompt": "a dog"}],
-        hyperparams={"acts": {at: "interrupt"}},
-    )
+    evaluated = {"validation": data["validation"], "test": {**data["test"], "batch_size": 1}, "validate_every": 2}
+    samples = {"sample_every": 2, "samples": [{"prompt": "a dog"}]}
+    played = play(**evaluated, **samples, **by_trainer(**{at: "interrupt"}))
     matches(name, played)
     assert (played.result.status, played.result.requested_by) == ("cancelled", "user")
-
-
-@pytest.mark.parametrize(
-    ("name", "settings", "plugin"),
-    [
-        ("stop_by_trainer", {"hyperparams": {"acts": {"train_step at 1": "stop"}}}, "recorder:Trainer"),
-        (
-            "stop_by_callback",
-            {"callbacks": [{"use": "recorder:Callback", "acts": {"on_validation_end at 2": "stop"}}]},
-            "recorder:Callback",
-        ),
-    ],
-)
-def test_of_a_stop_that_a_component_asks_for(
-    play: Play, data: dict[str, Any], matches: Matches, name: str, settings: dict[str, Any], plugin: str
-) -> None:
-    played = play(validation=data["validation"], test=data["test"], validate_every=2, **settings)
-    matches(name, played)
-    assert (played.result.status, played.result.requested_by) == ("succeeded", plugin)

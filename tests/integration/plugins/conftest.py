@@ -24,6 +24,11 @@ class Environment:
     variables: Mapping[str, str] = attrs.field(factory=lambda: dict(os.environ))
 
     @classmethod
+    def at(cls, folder: Path) -> "Environment":
+        """The virtual environment in a folder."""
+        return cls(folder, str(folder / "venv/bin/python"))
+
+    @classmethod
     def make(cls, folder: Path) -> "Environment":
         """A virtual environment that sees the packages of this one."""
         venv.create(folder / "venv", symlinks=True)
@@ -31,7 +36,7 @@ class Environment:
         # Not plain paths: the editable installs of this environment have .pth files of their own.
         lines = [f"import site; site.addsitedir({sysconfig.get_path(name)!r})" for name in ("purelib", "platlib")]
         (own / "host.pth").write_text("\n".join(dict.fromkeys(lines)) + "\n")
-        return cls(folder, str(folder / "venv/bin/python"))
+        return cls.at(folder)
 
     def pip(self, *arguments: str) -> None:
         command = [sys.executable, "-m", "pip", "--python", self.python, *arguments, "--quiet"]
@@ -75,6 +80,12 @@ class Environment:
 def environment_in() -> Any:
     """Makes an environment in an empty folder."""
     return Environment.make
+
+
+@pytest.fixture(scope="session")
+def environment_at() -> Any:
+    """The environment in a folder, such as a copy of one."""
+    return Environment.at
 
 
 @pytest.fixture

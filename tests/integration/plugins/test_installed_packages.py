@@ -1,6 +1,7 @@
 """A plugin package from another folder: installed with pip, listed, used by name, removed."""
 
 import hashlib
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -151,12 +152,10 @@ def test_the_run_records_exactly_what_was_installed(ran: Any) -> None:
 
 
 def test_an_installed_plugin_that_is_uninstalled_is_gone_and_missed(
-    ran: Any, environment_in: Any, tmp_path: Path
+    ran: Any, environment_at: Any, tmp_path: Path
 ) -> None:
-    environment = environment_in(tmp_path)
-    environment.install(write_package(tmp_path / "package"))
-    environment.write(JOB)
-    (environment.folder / "runs").symlink_to(ran.folder / "runs")
+    shutil.copytree(ran.folder, tmp_path / "copy", symlinks=True)
+    environment = environment_at(tmp_path / "copy")
     environment.pip("uninstall", "--yes", "line-trainer")
 
     assert "line" not in {plugin["name"] for plugin in environment.json("plugins")["plugins"]}
