@@ -4,7 +4,6 @@ import json
 import socket
 import subprocess
 import sys
-import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,8 +15,13 @@ from fork_server import popen
 
 from hostcore.worker.devices import is_for_cpu_alone
 
-#: A trainer that imports torch when it begins to train.
+#: A trainer that imports torch when it begins to train, and notes what the garbage collector has done before.
 LIGHT = """
+import gc, json, pathlib
+
+seen = {"frozen": gc.get_freeze_count(), "full": gc.get_stats()[2]["collections"], "on": gc.isenabled()}
+(pathlib.Path(__file__).parent / "seen.json").write_text(json.dumps(seen))
+
 class Trainer:
     def setup(self, ctx):
         import torch
@@ -29,7 +33,7 @@ class Trainer:
 """
 
 
-def start_worker(contract: Path, popen: Callable[..., Any] = popen) -> tuple[int, dict[str, Any], str]:
+def start_worker(contract: Path) -> tuple[int, dict[str, Any], str]:
     """Start a worker as a supervisor does: exit code, its first word, and its output."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
@@ -190,24 +194,6 @@ def test_a_contract_that_hands_over_what_is_no_arrow_is_refused(mount: Any, cont
     assert "batches.arrow" in f"{error['message']} {error['file']}"
 
 
-def test_what_the_host_imports_is_never_searched_for_garbage(mount: Any, contract: dict[str, Any]) -> None:
-    trainer = """
-        import gc, json, pathlib
-
-        seen = {"frozen": gc.get_freeze_count(), "full": gc.get_stats()[2]["collections"], "on": gc.isenabled()}
-        (pathlib.Path(__file__).parent / "seen.json").write_text(json.dumps(seen))
-    """
-    (mount.folder / "heaps.py").write_text(textwrap.dedent(trainer))
-    mount.changed(trainer="heaps:Trainer")
-    path = mount.folder / "contract.json"
-    path.write_text(json.dumps({**contract, "trainer_plugin": "heaps:Trainer"}))
-    start_worker(path, popen=subprocess.Popen)  # a fork would have the objects of its server
-    seen = mount.document("seen.json")
-    assert seen["on"]
-    assert seen["full"] == 0
-    assert seen["frozen"] > 100_000
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.skipif(not is_for_cpu_alone(), reason="only torch knows which GPUs there are")
 @pytest.mark.parametrize("only_check", [True, False])
@@ -230,6 +216,9 @@ def test_a_worker_that_only_checks_a_job_imports_torch_for_plugins_alone(
         assert worker.wait() == 0
     assert (word["ready"]["device"], word["ready"]["num_rows"]) == ("cpu", 640)
     assert ("libtorch" in mapped) != only_check
+    seen = mount.document("seen.json")
+    assert (seen["on"], seen["full"]) == (True, 0)
+    assert only_check or seen["frozen"] > 100_000, "what the host imports is never searched for garbage"
 
 
 def test_a_worker_started_by_hand_says_who_starts_it(mount: Any) -> None:
