@@ -56,6 +56,8 @@ class WorkerContract:
     devices: Sequence[str] = ()
     #: Whether the job is only checked: the worker reports its findings, and is ended.
     only_check: bool = False
+    #: The folder that the run would have, of a job that is only checked: no setting may name its files. Empty: run_dir.
+    checked_run_dir: str = ""
     #: The Python that the worker runs in, absolute; empty: the supervisor's.
     python: str = ""
     #: The Python of the programs that the worker starts, absolute: its folder comes first on their PATH. Empty: none.

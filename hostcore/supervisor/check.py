@@ -39,7 +39,13 @@ def check_job(plan: RunPlan, *, timeout_seconds: float = math.inf) -> Mapping[st
     start_from = plan.fetched_parent or spec.begins_from or ""
     due = time.monotonic() + timeout_seconds
     with session_without_run(
-        plan, _checked_here(spec), spawn, ranks=ranks, start_from=start_from, only_check=True
+        plan,
+        _checked_here(spec),
+        spawn,
+        ranks=ranks,
+        start_from=start_from,
+        only_check=True,
+        checked_run_dir=str(plan.directory.path),
     ) as session:
         while not session.summaries:
             for _, kind, content in session.listen():

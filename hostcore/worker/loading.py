@@ -85,7 +85,8 @@ class Loading:
         self._run_dir = contract.run_dir
         # Beside the job file of another host lie its data, too.
         is_mount = Path(contract.job_spec_path).parent == Path(contract.run_dir)
-        self._guarded = Path(contract.run_dir) if contract.run_dir and not is_mount else None
+        guarded = contract.checked_run_dir or ("" if is_mount else contract.run_dir)
+        self._guarded = Path(guarded) if guarded else None
         self._loaded: dict[str, Component] = {}
         self.found = Collector()
         #: Records every call; None without tracing.

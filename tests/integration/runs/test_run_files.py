@@ -1,5 +1,6 @@
 """The files of a run are its own: no plugin's setting may name one of them."""
 
+import itertools
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -65,8 +66,9 @@ def test_nor_may_an_uploader_a_callback_or_the_command_line(place: Any) -> None:
     uploaders = [{"use": "fsspec", "uri": f"file://{place.path}/runs/a/checkpoints"}]
     callbacks = [{"use": "notes:Notes", "to": ["elsewhere/note", "runs/a/result.json"]}]
     of_both = {"/uploaders/0/uri": {"uploaders": uploaders}, "/callbacks/0/to/1": {"callbacks": callbacks}}
-    for pointer, keys in of_both.items():
-        error = refused(place, "run", place.job(max_steps=3, **keys))
+    of_both["/reporters/0/path"] = {"reporters": [{"use": "jsonl", "path": "runs/a/result.json"}]}
+    for (pointer, keys), command in itertools.product(of_both.items(), ("run", "validate")):
+        error = refused(place, command, place.job(max_steps=3, **keys))
         assert (error["code"], error["pointer"]) == ("plugin.run_files", pointer)
     error = refused(place, "run", place.job(max_steps=3), "--event-log", "runs/a/result.json")
     assert error["code"] == "plugin.run_files"
