@@ -63,6 +63,14 @@ def test_a_trainer_that_raises_in_step_137_shows_its_own_traceback(workplace: An
     assert events[-1]["error"] == result["error"]
 
 
+def test_a_failed_run_is_one_json_document_for_programs(workplace: Any) -> None:
+    workplace.write(TRAINER, "mine.py")
+    workplace.write(JOB)
+    answer = workplace.hostcore("run", "job.json", "--json")
+    assert (answer.code, answer.err) == (1, "")
+    assert json.loads(answer.out) == json.loads((workplace.runs / "fails/result.json").read_text())
+
+
 @pytest.mark.parametrize(
     ("before", "after", "hint"),
     [

@@ -80,9 +80,10 @@ def test_a_reporter_that_cannot_be_constructed_is_refused(site: Any, refused: An
 
 def test_an_unknown_key_does_not_hide_an_unknown_trainer(workplace: Any) -> None:
     workplace.write({"trainer": "tide_tabel", "mock_batches": [1], "max_stesp": 3})
-    errors = workplace.hostcore("run", "job.json", "--json").errors
-    found = [(error["code"], error["pointer"]) for error in errors]
-    assert found == [("key.unknown", "/max_stesp"), ("plugin.unknown", "/trainer")]
+    for command in ("run", "validate"):
+        errors = workplace.hostcore(command, "job.json", "--json").errors
+        found = [(error["code"], error["pointer"]) for error in errors]
+        assert found == [("key.unknown", "/max_stesp"), ("plugin.unknown", "/trainer")]
 
 
 def test_a_trainer_named_by_its_file_is_answered_with_its_import_path(workplace: Any) -> None:

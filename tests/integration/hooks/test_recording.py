@@ -38,6 +38,9 @@ def test_hooks_of_a_step_add_to_the_metrics_of_that_step_alone(play: Play, exact
     }
     result = orjson.loads((played.path / "result.json").read_bytes())
     assert (result["metrics"]["mine/end"], result["metrics"]["train/lr"]) == (5.0, 4.0)
+    without = play(**JOB, callbacks=[], run_id="without")
+    losses = [[one.payload.metrics["train/loss"] for one in each.of("metrics")] for each in (played, without)]
+    assert losses[0] == losses[1], "steps are trained alike"
 
 
 def test_nothing_is_recorded_where_no_metrics_are(play: Play, exact: ModuleType) -> None:

@@ -170,7 +170,8 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.chdir(folder)
         patch.syspath_prepend(str(HERE))
         yield folder / "runs"
-    for name in ("exact_trainer", "small_trainer"):
+    written = {name for name, module in sys.modules.items() if str(folder) in str(getattr(module, "__file__", ""))}
+    for name in ("exact_trainer", "small_trainer", *written):  # another module's tests may write one of this name
         sys.modules.pop(name, None)
 
 

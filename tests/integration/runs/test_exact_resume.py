@@ -118,8 +118,11 @@ def test_stops_at_all_steps_leave_no_trace(train: Callable, uninterrupted: Trace
     assert_equal(train(preempt_at=list(range(1, STEPS))), uninterrupted)
 
 
-def test_checkpoints_on_the_way_leave_no_trace(train: Callable, uninterrupted: Trace) -> None:
-    assert_equal(train(checkpoint_every=1, preempt_at=[7]), uninterrupted)
+@pytest.mark.parametrize(("every", "stops"), [(1, [7]), (6, [1, 7])], ids=str)
+def test_checkpoints_on_the_way_leave_no_trace(
+    train: Callable, uninterrupted: Trace, every: int, stops: list[int]
+) -> None:
+    assert_equal(train(checkpoint_every=every, preempt_at=stops), uninterrupted)
 
 
 def test_a_run_that_was_extended_is_the_longer_run(train: Callable, uninterrupted: Trace) -> None:

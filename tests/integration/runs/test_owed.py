@@ -234,7 +234,9 @@ class TestInProcessesOfTheirOwn:
     def test_a_validation_of_two_ranks_of_which_one_was_stopped(self, project: Any, stopped: Callable) -> None:
         whole, cut = (stopped(name, "StopsOneRank", devices=["cpu", "cpu"]) for name in ("whole", "cut"))
         assert project.command("run", whole, STOP_AT="-1").code == 0
-        assert project.command("run", cut, STOP_AT="6").code == 75
+        assert project.command("run", cut, STOP_AT="3").code == 75
+        (project.path / "cut.stopped").unlink()
+        assert project.command("resume", "cut", STOP_AT="6").code == 75
         assert project.command("resume", "cut", STOP_AT="-1").code == 0
         assert validations(project, "cut") == validations(project, "whole")
         assert project.command("verify", "cut").code == 0

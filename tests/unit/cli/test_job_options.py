@@ -44,6 +44,13 @@ def test_a_mistyped_option_is_told_the_nearest(hostcore: Callable, typed: str, n
     assert f"Did you mean '{near}'?" in said.err
 
 
+def test_an_unknown_letter_is_no_key_of_a_job(hostcore: Callable) -> None:
+    said = hostcore("run", "job.json", "-x")
+    assert said.code == 2
+    assert "No such option '-x'" in said.err
+    assert "--set" not in said.err
+
+
 @pytest.mark.parametrize(
     ("options", "pointer", "origin"),
     [
@@ -68,6 +75,7 @@ def test_an_error_names_the_option_that_is_to_blame(
 def test_the_job_file_is_an_argument_or_an_option_but_not_both(hostcore: Callable, command: str) -> None:
     by_option = hostcore(command, "--config", "job.json", "--set", "seed=x", "--json")
     assert by_option.json == hostcore(command, "job.json", "--set", "seed=x", "--json").json
+    assert hostcore(command, "--config", "missing.json", "--json").json["errors"][0]["file"] == "missing.json"
     for given, told in (([], "Missing argument 'JOB'"), (["job.json", "--config", "job.json"], "exclude each other")):
         said = hostcore(command, *given)
         assert said.code == 2
@@ -140,28 +148,29 @@ class Trainer:
 
 
 @pytest.mark.parametrize(
-    ("options", "pointer", "origin"),
+    ("command", "options", "pointer", "origin"),
     [
-        (["--set", "hyperparams.lr=abc"], "/hyperparams/lr", "--set hyperparams.lr"),
-        (["--profile", "fast"], "/hyperparams/lr", "--profile fast"),
-        (["--devices", "cuda:99"], "/devices", "--devices"),
-        (["--set", 'reporters=[{"use": "jsonl", "path": 3}]'], "/reporters/0/path", "--set reporters"),
-        (["--set", 'reporters=[{"use": "webhook"}]'], "/reporters/0/url", "--set reporters"),
-        (["--set", 'uploaders=[{"$secret": "env:NONE"}]'], "/uploaders/0", "--set uploaders"),
-        (["--set", "inputs.base=nothing"], "/inputs/base", "--set inputs.base"),
-        ([], "/hyperparams/lr", "job.json"),
+        ("validate", ["--set", "hyperparams.lr=abc"], "/hyperparams/lr", "--set hyperparams.lr"),
+        ("validate", ["--profile", "fast"], "/hyperparams/lr", "--profile fast"),
+        ("run", ["--devices", "cuda:99"], "/devices", "--devices"),
+        ("run", ["--set", 'reporters=[{"use": "jsonl", "path": 3}]'], "/reporters/0/path", "--set reporters"),
+        ("run", ["--set", 'reporters=[{"use": "webhook"}]'], "/reporters/0/url", "--set reporters"),
+        ("run", ["--set", 'uploaders=[{"$secret": "env:NONE"}]'], "/uploaders/0", "--set uploaders"),
+        ("run", ["--set", "inputs.base=nothing"], "/inputs/base", "--set inputs.base"),
+        ("validate", [], "/hyperparams/lr", "job.json"),
     ],
     ids=str,
 )
 def test_an_error_that_a_plugin_finds_names_the_option_too(
-    hostcore: Callable, tmp_path: Path, options: list[str], pointer: str, origin: str
+    hostcore: Callable, tmp_path: Path, command: str, options: list[str], pointer: str, origin: str
 ) -> None:
     (tmp_path / "mine.py").write_text(TRAINER)
     job = {"trainer": "mine:Trainer", "max_steps": 1, "profiles": {"fast": {"hyperparams": {"lr": "x"}}}}
     if not options:
         job["hyperparams"] = {"lr": "x"}
     (tmp_path / "job.json").write_text(json.dumps(job))
-    (error,) = hostcore("run", "job.json", "--in-process", *options, "--json").json["errors"]
+    here = ["--in-process"] if command == "run" else []
+    (error,) = hostcore(command, "job.json", *here, *options, "--json").json["errors"]
     assert (error["pointer"], error["file"]) == (pointer, origin)
     assert list(tmp_path.glob("runs/*")) == []
 

@@ -9,6 +9,16 @@ def refused(lab):
     return lambda code, extra="", **methods: lab.error(lambda: lab.load("trainer", lab.trainer(extra, **methods)), code)
 
 
+POLITE = """
+def _polite(function):
+    @functools.wraps(function)
+    def call(*args, **kwargs): return function(*args, **kwargs)
+    return call
+@_polite
+def train_step(self, state): ...
+"""
+
+
 @pytest.mark.parametrize(
     "method",
     [
@@ -26,6 +36,7 @@ def refused(lab):
         "@hookimpl(specname='train_step')\ndef one_step(self, state): ...",
         "train_step = type('F', (), {'__call__': lambda self, state: None})()",
         "def __init__(self): self.train_step = lambda state: None",
+        POLITE,
     ],
 )
 def test_a_subset_of_the_documented_arguments_in_any_form_is_accepted(lab, method):
@@ -162,6 +173,7 @@ def test_an_uploader_may_be_nothing_but_wrappers_around_the_others(lab):
         ("plugin.near_miss", "def on_fit_start(self): ...", "on_fit_start is not a lifecycle hook"),
         ("plugin.near_miss", "def calback_state(self): ...", "'callback_state'"),
         ("plugin.signature", "def load_callback_state(self, state): ...", "expected any of (payload), found (state)"),
+        ("plugin.unmarked", "def train_step(self, state): ...", "a hook of trainers"),
         ("plugin.unmarked", "def train_step(self, state): ...", "Mark it @hookimpl(wrapper=True)"),
         ("plugin.not_selected", "@hookimpl\ndef train_step(self): ...", "only the trainer that the job selected"),
         (

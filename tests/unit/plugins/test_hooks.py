@@ -102,6 +102,9 @@ def test_a_wrapper_sees_the_exception_and_can_turn_it_into_a_result(trainer, cal
                 return str(error)
     """)
     assert Hooks([one, saves]).bind("train_step", of=one)("batch", "state", "ctx") == "bad batch"
+    passes_on = callback(f"@hookimpl(wrapper=True)\ndef train_step({signature}): return (yield)")
+    with pytest.raises(ValueError, match="bad batch"):
+        Hooks([one, passes_on]).bind("train_step", of=one)("batch", "state", "ctx")
 
 
 def test_a_trainer_can_wrap_its_own_method_under_another_name(trainer):
@@ -183,6 +186,8 @@ def test_select_device_stops_at_the_first_result(callback, wrapped):
     if wrapped:
         components.append(callback("@hookimpl(wrapper=True)\ndef select_device(self): return (yield)"))
     assert Hooks(components).bind("select_device")(None, ["cuda:0", "cpu"], 0) == "cpu"
+    without = [components[0], *components[3:]]
+    assert Hooks(without).bind("select_device")(None, ["cuda:0", "cpu"], 0) is None
 
 
 def test_a_callbacks_state_methods_are_bound_to_it_alone(callback):

@@ -63,6 +63,14 @@ def test_a_call_that_raises_and_one_that_does_not_come_back_are_seen(
     assert lines() == [failed, f"{seen[1]}  2 ms"]
 
 
+def test_what_a_component_gets_and_gives_is_the_same(lab: Any, trace: Trace) -> None:
+    methods = {"prepare_batch": "def prepare_batch(self, *, ctx=None, raw_batch): return (raw_batch, ctx)"}
+    one = trace.of(lab.load("trainer", lab.trainer(**methods)))
+    hooks, batch = Hooks([one]), object()
+    assert hooks.bind("prepare_batch", of=one)(batch, "state", "ctx") == (batch, "ctx")
+    assert hooks.bind("teardown", of=one) is None
+
+
 class Untouchable(torch.Tensor):
     """A tensor that nobody may compute with."""
 
