@@ -105,6 +105,7 @@ PRELOADED = (
     "fastapi",
     "matplotlib.figure",
     "matplotlib.backends.backend_agg",
+    "optuna",
     "packaging.requirements",
     "pandas",
     "PIL.GifImagePlugin",
@@ -124,7 +125,7 @@ PRELOADED = (
 )
 #: What the tests import beside that, for workers of pytest; what is not installed is left out.
 OF_TESTS = (
-    *("datasets", "duckdb", "gcsfs", "lightning.pytorch", "moto.server", "optuna"),
+    *("datasets", "duckdb", "gcsfs", "lightning.pytorch", "moto.server"),
     *("torch.distributed.fsdp", "transformers.loss.loss_utils"),
 )
 #: The module of a worker; its contract is the argument behind it.
@@ -419,8 +420,7 @@ def _connect(imported: tuple[str, ...]) -> socket.socket:
     """A line to the server, which is started if there is none: the first that gets its address does."""
     run = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
     digest = hashlib.sha256(" ".join(imported).encode()).hexdigest()[:16]  # an address has at most 107 characters
-    fits = _frameworks.issuperset(imported) if imported else not _frameworks
-    address = _listening[0] if _listening and fits else f"\0hostcore-tests-{run}-{digest}".encode()
+    address = f"\0hostcore-tests-{run}-{digest}".encode()
     while True:
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener, suppress(OSError):
             listener.bind(address)
@@ -444,11 +444,8 @@ def _connect(imported: tuple[str, ...]) -> socket.socket:
         time.sleep(0.01)
 
 
-#: Address of the server that this process is a fork of.
-_listening: list[bytes] = []
-#: What that server has imported beside PRELOADED. Its forks are larger, and each costs more: commands that need none of
-#: these are forks of a server that has PRELOADED alone.
-_frameworks: set[str] = set()
+#: What a server was asked to import beside PRELOADED, in itself and its forks.
+_frameworks: list[str] = []
 #: So that they are not collected, and warned of, while they run.
 _started: list[subprocess.Popen[bytes]] = []
 
@@ -487,8 +484,7 @@ def _serve(listener: socket.socket, imported: Sequence[str]) -> Callable[[], obj
     :param imported: What its forks find imported, beside what a run imports sooner or later.
     :return: In a fork: what it is to do. The server itself never returns.
     """
-    _listening.append(listener.getsockname())
-    _frameworks.update(imported)
+    _frameworks.extend(imported)
     for module in (*PRELOADED, *imported):
         # An extension may not be installed, as on a machine that is lent for `tests/gpu`.
         if module in imported or importlib.util.find_spec(module.partition(".")[0]):

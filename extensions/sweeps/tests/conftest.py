@@ -20,8 +20,6 @@ JOB = {
     "checkpoint_every": 5,
     "device": "cpu",
 }
-#: Imported by every sweep; see ``fork_server.popen``.
-OPTUNA = ("optuna",)
 SWEEP: dict[str, Any] = {
     "sweep_id": "walk",
     "job": "job.json",
@@ -65,13 +63,13 @@ class Place:
 
     def hostcore(self, *words: str) -> Said:
         """Call the command to its end."""
-        done = ran(words, imported=OPTUNA, cwd=self.path, env=self.environment, text=True, timeout=900)
+        done = ran(words, cwd=self.path, env=self.environment, text=True, timeout=900)
         return Said(code=done.returncode, out=done.stdout, err=done.stderr)
 
     def start(self, *words: str) -> "subprocess.Popen[Any]":
         """Start the command."""
         streams = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
-        return hostcore(words, imported=OPTUNA, cwd=self.path, env=self.environment, **streams)
+        return hostcore(words, cwd=self.path, env=self.environment, **streams)
 
     def status(self, sweep: str = "walk") -> Any:
         """What ``hostcore sweep status --json`` prints."""
