@@ -245,7 +245,7 @@ def _import_path(name: str, kind: str, pointer: str | None) -> PluginRef:
     label = KINDS[kind].label
     if KINDS[kind].room != "worker":
         raise PluginError(
-            f"{name!r} is an import path, and {label}s cannot be given as one: they run outside the worker, which alone"
+            f"{name!r} is an import path, and no {label} can be given as one: it runs outside the worker, which alone"
             f" imports code from the job's folder",
             code="plugin.import_path",
             pointer=pointer,
