@@ -2,31 +2,45 @@
 
 import random
 import threading
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any, ClassVar
 
+from reference_plugins.breaking import before, broken, given, having, instead, then
 from reference_plugins.callback import ReferenceCallback
 
-from hostcore_hookspecs import Job, RunState, StepContext, StepResult, hookimpl
+from hostcore_hookspecs import RunState, StepContext, StepResult, hookimpl
 
-
-class TakesPlainNames(ReferenceCallback):
-    """Looks for the loss of a validation under the trainer's name for it."""
-
-    def on_validation_end(self, metrics: Mapping[str, float], run_state: RunState, ctx: StepContext) -> None:
-        self._smooth = metrics["loss"]
-
-
-class CannotStop(ReferenceCallback):
-    """Fails when it hears of a request to stop."""
-
-    def on_stop_requested(self, reason: str, requested_by: str, run_state: RunState, ctx: StepContext) -> None:
-        run_state.step = 0  # type: ignore[misc]
-
-
-class NeverValidated(ReferenceCallback):
-    """Nothing is wrong with it; its example leaves most of it out."""
+broken(
+    globals(),
+    ReferenceCallback,
+    # Looks for the loss of a validation under the trainer's name for it.
+    TakesPlainNames=instead("on_validation_end", lambda metrics: metrics["loss"]),
+    # Fails when it hears of a request to stop.
+    CannotStop=instead("on_stop_requested", lambda run_state: setattr(run_state, "step", 0)),
+    # Nothing is wrong with it; its example leaves most of it out.
+    NeverValidated=having(),
+    # Takes for granted that there was a validation, that the trainer has registered its optimizer, that metrics are
+    # recorded, that the job has a dataset.
+    NeedsValidation=before("on_train_end", lambda run_state: run_state.history["val/loss"][-1]),
+    NeedsAnOptimizer=instead("on_batch_end", lambda ctx: ctx.optimizer.param_groups[0]["lr"]),
+    NeedsMetrics=instead("on_epoch_end", lambda run_state: run_state.history["train/loss"][-1]),
+    NeedsData=then("on_train_begin", lambda ctx: ctx.dataset.shards()),
+    # Names a kind of device, not a device.
+    ChoosesAnyGpu=instead("select_device", lambda available: "cuda" if available[0].startswith("cuda") else None),
+    # Cannot load what it saves.
+    SavesOnly=having(load_callback_state=None),
+    # Saves two fields and loads one.
+    ForgetsHalf=given("load_callback_state", payload=lambda payload: {**payload, "smooth": None}),
+    # Every attempt leaves a note in its state.
+    CountsAttempts=then("on_train_begin", lambda self, run_state: self._note("began", run_state)),
+    # Changes the loss in place, to write it down in percent.
+    ScalesTheLoss=instead("on_batch_end", lambda result: result.metrics["loss"].mul_(100)),
+    # Writes into the run directory itself.
+    WritesAmongTheHosts=then(
+        "on_train_end", lambda ctx: ctx.rank or Path(ctx.run_dir, "notes.txt").write_text("the last of them")
+    ),
+)
 
 
 class Swallows(ReferenceCallback):
@@ -46,56 +60,6 @@ class FailsAgain(ReferenceCallback):
     def on_exception(self, error: BaseException, run_state: RunState, ctx: StepContext) -> None:
         super().on_exception(error, run_state, ctx)
         self._file.close()
-
-
-class NeedsValidation(ReferenceCallback):
-    """Takes for granted that there was a validation."""
-
-    def on_train_end(self, run_state: RunState, ctx: StepContext) -> None:
-        self._smooth = run_state.history["val/loss"][-1].value
-        super().on_train_end(run_state, ctx)
-
-
-class NeedsAnOptimizer(ReferenceCallback):
-    """Takes for granted that the trainer has registered its optimizer."""
-
-    def on_batch_end(self, result: StepResult, run_state: RunState, ctx: StepContext) -> None:
-        self._smooth = float(ctx.optimizer.param_groups[0]["lr"])  # type: ignore[union-attr]
-
-
-class NeedsMetrics(ReferenceCallback):
-    """Takes for granted that metrics are recorded."""
-
-    def on_epoch_end(self, run_state: RunState, ctx: StepContext) -> None:
-        self._smooth = run_state.history["train/loss"][-1].value
-
-
-class NeedsData(ReferenceCallback):
-    """Takes for granted that the job has a dataset."""
-
-    def on_train_begin(self, run_state: RunState, ctx: StepContext) -> None:
-        super().on_train_begin(run_state, ctx)
-        self._note(f"{len(ctx.dataset.shards())} shards", run_state)  # type: ignore[union-attr]
-
-
-class ChoosesAnyGpu(ReferenceCallback):
-    """Names a kind of device, not a device."""
-
-    def select_device(self, job: Job, available: Sequence[str], local_rank: int) -> str | None:
-        return "cuda" if available[0].startswith("cuda") else None
-
-
-class SavesOnly(ReferenceCallback):
-    """Cannot load what it saves."""
-
-    load_callback_state = None  # type: ignore[assignment]
-
-
-class ForgetsHalf(ReferenceCallback):
-    """Saves two fields and loads one."""
-
-    def load_callback_state(self, payload: Mapping[str, Any]) -> None:
-        self._notes = list(payload["notes"])
 
 
 class SharesItsNotes(ReferenceCallback):
@@ -127,28 +91,12 @@ class BeginsAnew(ReferenceCallback):
                 group["lr"] /= 2
 
 
-class CountsAttempts(ReferenceCallback):
-    """Every attempt leaves a note in its state."""
-
-    def on_train_begin(self, run_state: RunState, ctx: StepContext) -> None:
-        super().on_train_begin(run_state, ctx)
-        self._note("began", run_state)
-
-
 class DrawsNumbers(ReferenceCallback):
     """Notes one batch in ten, by the global generator."""
 
     def on_batch_begin(self, batch: Any, run_state: RunState, ctx: StepContext) -> None:
         if random.random() < 0.1:
             self._note(type(batch).__name__, run_state)
-
-
-class ScalesTheLoss(ReferenceCallback):
-    """Changes the loss in place, to write it down in percent."""
-
-    def on_batch_end(self, result: StepResult, run_state: RunState, ctx: StepContext) -> None:
-        loss: Any = result.metrics.get("loss")
-        self._smooth = float(loss.mul_(100))
 
 
 class LooksBack(ReferenceCallback):
@@ -163,15 +111,6 @@ class LooksBack(ReferenceCallback):
         if ctx.optimizer is not None:
             for group in ctx.optimizer.param_groups:
                 group["lr"] /= self.runs
-
-
-class WritesAmongTheHosts(ReferenceCallback):
-    """Writes into the run directory itself."""
-
-    def on_train_end(self, run_state: RunState, ctx: StepContext) -> None:
-        super().on_train_end(run_state, ctx)
-        if ctx.rank == 0:
-            Path(ctx.run_dir, "notes.txt").write_text("\n".join(self._notes))
 
 
 class EveryRankWrites(ReferenceCallback):

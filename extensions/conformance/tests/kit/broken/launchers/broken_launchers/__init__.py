@@ -10,12 +10,20 @@ import sys
 import time
 import uuid
 from pathlib import Path
-from typing import Any
 
-import attrs
+from attrs import evolve
+from reference_plugins.breaking import after, before, broken, given, instead, then
 from reference_plugins.launcher import ReferenceLauncher, ThisMachine
 
 from hostcore_hookspecs import LaunchContext, LaunchHandle, LaunchPlan, LaunchStatus, LogChunk
+
+_PYTHON = [sys.executable, "-I", "-S", "-c"]
+_KEEPS_A_PIPE_OPEN = """
+import subprocess, sys
+process = subprocess.Popen(sys.argv[1:], stdout=subprocess.PIPE)
+process.wait()
+"""
+_QUIET = "import os, sys\nos.dup2(os.open(os.devnull, os.O_WRONLY), 2)\nos.execv(sys.argv[1], sys.argv[1:])"
 
 
 class Impatient(ThisMachine):
@@ -24,42 +32,73 @@ class Impatient(ThisMachine):
     patience_seconds = 3.0
 
 
-class PlanWithARandomName(ReferenceLauncher):
-    """Makes the name up while planning."""
-
-    def plan(self, ctx: LaunchContext) -> LaunchPlan:
-        return attrs.evolve(super().plan(ctx), document=f"name: run-{uuid.uuid4()}")
+def _elsewhere(handle: LaunchHandle, folder: object) -> LaunchHandle:
+    return evolve(handle, details={**handle.details, "folder": folder})
 
 
-class PlanThatWritesTheScript(ReferenceLauncher):
-    """Writes already what it would submit."""
-
-    def plan(self, ctx: LaunchContext) -> LaunchPlan:
-        plan = super().plan(ctx)
-        Path(ctx.run_dir, "submit.sh").write_text(plan.document)
-        return plan
+def _kill(pid: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
 
 
-class PlanThatStarts(ReferenceLauncher):
-    """Starts it, to see whether it would."""
-
-    def plan(self, ctx: LaunchContext) -> LaunchPlan:
-        subprocess.Popen(list(ctx.command), start_new_session=True)
-        return super().plan(ctx)
+def _new_log(handle: LaunchHandle, since: str) -> bytes:
+    return Path(handle.details["folder"], "log").read_bytes()[int(since or 0) :]
 
 
-class PlanOfManyLines(ReferenceLauncher):
-    """Has the whole manifest as its summary."""
-
-    def plan(self, ctx: LaunchContext) -> LaunchPlan:
-        return LaunchPlan(summary="\n".join(ctx.command))
+def _decoded(since: str, data: bytes, errors: str) -> LogChunk:
+    return LogChunk(text=data.decode(errors=errors), next=str(int(since or 0) + len(data)))
 
 
-class PlanWithSecrets(ReferenceLauncher):
-    """Shows what is in the environment."""
-
-    def plan(self, ctx: LaunchContext) -> LaunchPlan:
-        return LaunchPlan(summary="a process", document="\n".join(f"{name}={ctx.env[name]}" for name in ctx.env))
+broken(
+    globals(),
+    ReferenceLauncher,
+    # Makes the name up while planning; writes already what it would submit; starts it, to see whether it would.
+    PlanWithARandomName=after("plan", lambda result: evolve(result, document=f"name: run-{uuid.uuid4()}")),
+    PlanThatWritesTheScript=then(
+        "plan", lambda result, ctx: Path(ctx.run_dir, "submit.sh").write_text(result.document)
+    ),
+    PlanThatStarts=before("plan", lambda ctx: subprocess.Popen(list(ctx.command), start_new_session=True)),
+    # Has the whole manifest as its summary.
+    PlanOfManyLines=instead("plan", lambda ctx: LaunchPlan(summary="\n".join(ctx.command))),
+    # Shows what is in the environment.
+    PlanWithSecrets=instead("plan", lambda ctx: LaunchPlan(summary="a process", document=repr(dict(ctx.env)))),
+    # Has an object in the handle.
+    HandleWithAPath=after("launch", lambda result: _elsewhere(result, Path(result.details["folder"]))),
+    # Splits the line that it has joined.
+    DropsEmptyArguments=given(
+        "launch", ctx=lambda ctx: evolve(ctx, command=[one for one in ctx.command if one.strip()])
+    ),
+    # Writes the environment as NAME=VALUE lines.
+    ValuesOnOneLine=given(
+        "launch", ctx=lambda ctx: evolve(ctx, env={name: text.partition("\n")[0] for name, text in ctx.env.items()})
+    ),
+    # Makes the path of the run directory fit for a script, and reads the log there.
+    LogOfASimplePath=given(
+        "read_logs", handle=lambda handle: _elsewhere(handle, handle.details["folder"].replace(" ", "_"))
+    ),
+    # Takes what is not running any more for a success.
+    GoneIsSucceeded=after(
+        "poll", lambda result: result if result.status == "running" else LaunchStatus(status="succeeded")
+    ),
+    # Says 1 for everything that went wrong.
+    GuessesTheExitCode=after("poll", lambda result: evolve(result, exit_code=1) if result.exit_code else result),
+    # Expects the log to be there for ever.
+    RaisesForWhatIsGone=before("read_logs", lambda handle: Path(handle.details["folder"], "log").stat()),
+    # Does not ask; asks, and does not wait for the answer; never kills.
+    KillsAtOnce=instead("cancel", lambda handle: _kill(handle.details["pid"], signal.SIGKILL)),
+    NoGrace=given("cancel", grace_seconds=lambda: 0.0),
+    OnlyAsks=instead("cancel", lambda handle: _kill(handle.details["pid"], signal.SIGINT)),
+    # Believes that everything is UTF-8; cuts characters in two; takes the length of the text for the place in the file.
+    StrictDecoder=instead("read_logs", lambda handle, since: _decoded(since, _new_log(handle, since), "strict")),
+    BeginsADecoderForEachChunk=instead(
+        "read_logs", lambda handle, since: _decoded(since, _new_log(handle, since), "replace")
+    ),
+    CountsCharacters=after(
+        "read_logs", lambda result, since: evolve(result, next=str(int(since or 0) + len(result.text)))
+    ),
+    # Throws standard error away.
+    NoStandardError=given("launch", ctx=lambda ctx: evolve(ctx, command=[*_PYTHON, _QUIET, *ctx.command])),
+)
 
 
 class WaitsForTheEnd(ReferenceLauncher):
@@ -72,50 +111,12 @@ class WaitsForTheEnd(ReferenceLauncher):
         return handle
 
 
-class HandleWithAPath(ReferenceLauncher):
-    """Has an object in the handle."""
-
-    def launch(self, ctx: LaunchContext) -> LaunchHandle:
-        handle = super().launch(ctx)
-        return attrs.evolve(handle, details={**handle.details, "folder": Path(handle.details["folder"])})
-
-
-class DropsEmptyArguments(ReferenceLauncher):
-    """Splits the line that it has joined."""
-
-    def launch(self, ctx: LaunchContext) -> LaunchHandle:
-        return super().launch(attrs.evolve(ctx, command=[one for one in ctx.command if one.strip()]))
-
-
-class ValuesOnOneLine(ReferenceLauncher):
-    """Writes the environment as NAME=VALUE lines."""
-
-    def launch(self, ctx: LaunchContext) -> LaunchHandle:
-        first_lines = {name: value.partition("\n")[0] for name, value in ctx.env.items()}
-        return super().launch(attrs.evolve(ctx, env=first_lines))
-
-
-class LogOfASimplePath(ReferenceLauncher):
-    """Makes the path of the run directory fit for a script, and reads the log there."""
-
-    def read_logs(self, handle: LaunchHandle, since: str) -> LogChunk:
-        simple = handle.details["folder"].replace(" ", "_")
-        return super().read_logs(attrs.evolve(handle, details={**handle.details, "folder": simple}), since)
-
-
-class _Direct(ReferenceLauncher):
-    """Starts the command itself, to do it wrongly."""
-
-    def start(self, ctx: LaunchContext, **how: Any) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(list(ctx.command), env={**os.environ, **ctx.env}, stdin=subprocess.DEVNULL, **how)
-
-
-class RaisesWhatPythonRaises(_Direct):
+class RaisesWhatPythonRaises(ReferenceLauncher):
     """Does not say that the command cannot be started."""
 
     def launch(self, ctx: LaunchContext) -> LaunchHandle:
         if not Path(ctx.command[0]).exists():
-            self.start(ctx)
+            subprocess.Popen(list(ctx.command))
         return super().launch(ctx)
 
 
@@ -147,30 +148,6 @@ class KnowsItsOwnLaunches(ReferenceLauncher):
         return super().poll(handle) if handle.id in self._mine else LaunchStatus(status="lost")
 
 
-class GoneIsSucceeded(ReferenceLauncher):
-    """Takes what is not running any more for a success."""
-
-    def poll(self, handle: LaunchHandle) -> LaunchStatus:
-        status = super().poll(handle)
-        return status if status.status == "running" else LaunchStatus(status="succeeded")
-
-
-class GuessesTheExitCode(ReferenceLauncher):
-    """Says 1 for everything that went wrong."""
-
-    def poll(self, handle: LaunchHandle) -> LaunchStatus:
-        status = super().poll(handle)
-        return attrs.evolve(status, exit_code=1) if status.exit_code else status
-
-
-class RaisesForWhatIsGone(ReferenceLauncher):
-    """Expects the log to be there for ever."""
-
-    def read_logs(self, handle: LaunchHandle, since: str) -> LogChunk:
-        Path(handle.details["folder"], "log").stat()
-        return super().read_logs(handle, since)
-
-
 class EndedBeforeItBegan(ReferenceLauncher):
     """Says lost as long as there is no result."""
 
@@ -184,36 +161,10 @@ class OutputInAPipe(ReferenceLauncher):
     """Gives the command a pipe, and reads it when the log is asked for, if ever."""
 
     def launch(self, ctx: LaunchContext) -> LaunchHandle:
-        keep_open = "import subprocess, sys, time\nprocess = subprocess.Popen(sys.argv[1:], stdout=subprocess.PIPE)\n"
-        keep_open += "process.wait()"
-        command = [sys.executable, "-I", "-S", "-c", keep_open, *ctx.command]
-        return super().launch(attrs.evolve(ctx, command=command))
+        return super().launch(evolve(ctx, command=[*_PYTHON, _KEEPS_A_PIPE_OPEN, *ctx.command]))
 
     def cancel(self, handle: LaunchHandle, grace_seconds: float) -> None:
         super().cancel(handle, 0.0)
-
-
-class KillsAtOnce(ReferenceLauncher):
-    """Does not ask."""
-
-    def cancel(self, handle: LaunchHandle, grace_seconds: float) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(handle.details["pid"], signal.SIGKILL)
-
-
-class NoGrace(ReferenceLauncher):
-    """Asks, and does not wait for the answer."""
-
-    def cancel(self, handle: LaunchHandle, grace_seconds: float) -> None:
-        super().cancel(handle, 0.0)
-
-
-class OnlyAsks(ReferenceLauncher):
-    """Never kills."""
-
-    def cancel(self, handle: LaunchHandle, grace_seconds: float) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(handle.details["pid"], signal.SIGINT)
 
 
 class CancelsOnce(ReferenceLauncher):
@@ -223,35 +174,3 @@ class CancelsOnce(ReferenceLauncher):
         if self.poll(handle).status != "running":
             raise ProcessLookupError(handle.id)
         super().cancel(handle, grace_seconds)
-
-
-class StrictDecoder(ReferenceLauncher):
-    """Believes that everything is UTF-8."""
-
-    def read_logs(self, handle: LaunchHandle, since: str) -> LogChunk:
-        data = Path(handle.details["folder"], "log").read_bytes()[int(since or 0) :]
-        return LogChunk(text=data.decode(), next=str(int(since or 0) + len(data)))
-
-
-class NoStandardError(ReferenceLauncher):
-    """Throws standard error away."""
-
-    def launch(self, ctx: LaunchContext) -> LaunchHandle:
-        quiet = "import os, sys\nos.dup2(os.open(os.devnull, os.O_WRONLY), 2)\nos.execv(sys.argv[1], sys.argv[1:])"
-        return super().launch(attrs.evolve(ctx, command=[sys.executable, "-I", "-S", "-c", quiet, *ctx.command]))
-
-
-class CountsCharacters(ReferenceLauncher):
-    """Takes the length of the text for the place in the file."""
-
-    def read_logs(self, handle: LaunchHandle, since: str) -> LogChunk:
-        chunk = super().read_logs(handle, since)
-        return attrs.evolve(chunk, next=str(int(since or 0) + len(chunk.text)))
-
-
-class BeginsADecoderForEachChunk(ReferenceLauncher):
-    """Cuts characters in two."""
-
-    def read_logs(self, handle: LaunchHandle, since: str) -> LogChunk:
-        data = Path(handle.details["folder"], "log").read_bytes()[int(since or 0) :]
-        return LogChunk(text=data.decode(errors="replace"), next=str(int(since or 0) + len(data)))

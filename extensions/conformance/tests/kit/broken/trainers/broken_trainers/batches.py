@@ -1,18 +1,39 @@
 """Trainers that do something wrong with their batches."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import torch
+from reference_plugins.breaking import after, before, broken, instead, then
 from reference_plugins.trainer import Batch, ReferenceTrainer, State
 from torch import Tensor
 from torch.nn.functional import mse_loss
 
 from broken_trainers.training import Plain
-from hostcore_hookspecs import DataContext, StepContext, StepResult
+from hostcore_hookspecs import StepContext, StepResult
 from hostcore_toolkit import to_tensors
+
+
+def _changed(sections: Any, **changes: Any) -> Any:
+    return {"dataset": {**sections["dataset"], **changes}}
+
+
+def _scaled(transformed: Any, factor: float) -> Any:
+    return {**transformed, "numbers": transformed["numbers"] * np.float32(factor)}
+
+
+broken(
+    globals(),
+    ReferenceTrainer,
+    # Shares the data out itself.
+    BringsEachRankItsOwn=after(
+        "data_sections", lambda result, ctx: _changed(result, num_rows=64 // ctx.world_size, seed=ctx.rank)
+    ),
+    # Says ``datasets``.
+    BringsAMistypedKey=after("data_sections", lambda result: {"datasets": result["dataset"]}),
+    # Centres the numbers in the memory of the data.
+    TransformsInPlace=before("transform_batch", lambda raw_batch: to_tensors(raw_batch, ["a"])["a"].sub_(0.5)),
+)
 
 
 class BringsOtherDataAnew(ReferenceTrainer):
@@ -20,39 +41,15 @@ class BringsOtherDataAnew(ReferenceTrainer):
 
     _times = 0
 
-    def data_sections(self, hyperparams: Any, ctx: DataContext) -> Any:
+    def data_sections(self, hyperparams: Any, ctx: Any) -> Any:
         BringsOtherDataAnew._times += 1
-        sections = super().data_sections(hyperparams, ctx)
-        return {"dataset": {**sections["dataset"], "num_rows": 64 + self._times}}
-
-
-class BringsEachRankItsOwn(ReferenceTrainer):
-    """Shares the data out itself."""
-
-    def data_sections(self, hyperparams: Any, ctx: DataContext) -> Any:
-        sections = super().data_sections(hyperparams, ctx)
-        return {"dataset": {**sections["dataset"], "num_rows": 64 // ctx.world_size, "seed": ctx.rank}}
-
-
-class BringsAMistypedKey(ReferenceTrainer):
-    """Says ``datasets``."""
-
-    def data_sections(self, hyperparams: Any, ctx: DataContext) -> Any:
-        return {"datasets": super().data_sections(hyperparams, ctx)["dataset"]}
-
-
-class TransformsInPlace(ReferenceTrainer):
-    """Centres the numbers in the memory of the data."""
-
-    def transform_batch(self, raw_batch: pa.RecordBatch, rng: np.random.Generator, ctx: StepContext) -> Any:
-        to_tensors(raw_batch, ["a"])["a"].sub_(0.5)
-        return super().transform_batch(raw_batch, rng, ctx)
+        return _changed(super().data_sections(hyperparams, ctx), num_rows=64 + self._times)
 
 
 class PassesRowsThrough(Plain):
     """Not broken: prepares a batch of tensors over the memory of the data."""
 
-    def transform_batch(self, raw_batch: pa.RecordBatch) -> Any:  # type: ignore[override]
+    def transform_batch(self, raw_batch: Any) -> Any:  # type: ignore[override]
         return raw_batch
 
     def prepare_batch(self, raw_batch: Any, ctx: StepContext) -> Any:
@@ -66,29 +63,21 @@ class PassesRowsThrough(Plain):
         return StepResult(metrics={"loss": self.loss(prepared_batch, state)})
 
 
-class PreparesInPlace(PassesRowsThrough):
-    """Centres the numbers in the memory of the data, in prepare_batch."""
-
-    def prepare_batch(self, raw_batch: Any, ctx: StepContext) -> Any:
-        tensors = super().prepare_batch(raw_batch, ctx)
-        tensors["a"] -= 0.5
-        return tensors
-
-
-class StepsInPlace(PassesRowsThrough):
-    """Centres the numbers in the memory of the data, in train_step."""
-
-    def loss(self, batch: Any, state: State) -> Tensor:
-        batch["b"].mul_(2)
-        return super().loss(batch, state)
-
-
-class KnowsTheBatchSize(Plain):
-    """Has the example's batch size in its code."""
-
-    def loss(self, batch: Batch, state: State) -> Tensor:
-        predicted = state.model(batch.numbers).view(16)
-        return mse_loss(predicted, batch.product)
+broken(
+    globals(),
+    PassesRowsThrough,
+    # Centres, or doubles, the numbers in the memory of the data.
+    PreparesInPlace=then("prepare_batch", lambda result: result["a"].sub_(0.5)),
+    StepsInPlace=before("loss", lambda batch: batch["b"].mul_(2)),
+)
+broken(
+    globals(),
+    Plain,
+    # Has the example's batch size in its code.
+    KnowsTheBatchSize=instead(
+        "loss", lambda batch, state: mse_loss(state.model(batch.numbers).view(16), batch.product)
+    ),
+)
 
 
 class DrawsItsOwn(ReferenceTrainer):
@@ -98,7 +87,7 @@ class DrawsItsOwn(ReferenceTrainer):
         super().setup(ctx)
         self._generator = np.random.default_rng(ctx.job.seed)
 
-    def prepare_batch(self, raw_batch: Mapping[str, np.ndarray], ctx: StepContext) -> Batch:
+    def prepare_batch(self, raw_batch: Any, ctx: StepContext) -> Batch:
         batch = super().prepare_batch(raw_batch, ctx)
         batch.numbers.mul_(self._generator.normal(loc=1, scale=0.1))
         return batch
@@ -111,27 +100,24 @@ class TransformsByWhatSetupMade(ReferenceTrainer):
         super().setup(ctx)
         self._scale = 2.0
 
-    def transform_batch(self, raw_batch: pa.RecordBatch, rng: np.random.Generator, ctx: StepContext) -> Any:
-        transformed = super().transform_batch(raw_batch, rng, ctx)
-        return {**transformed, "numbers": transformed["numbers"] * np.float32(self._scale)}
+    def transform_batch(self, raw_batch: Any, rng: np.random.Generator, ctx: StepContext) -> Any:
+        return _scaled(super().transform_batch(raw_batch, rng, ctx), self._scale)
 
 
 class CountsBatches(ReferenceTrainer):
     """Transforms by how many batches it has seen."""
 
-    def __init__(self) -> None:
-        self._seen = 0
+    _seen = 0
 
-    def transform_batch(self, raw_batch: pa.RecordBatch, rng: np.random.Generator, ctx: StepContext) -> Any:
+    def transform_batch(self, raw_batch: Any, rng: np.random.Generator, ctx: StepContext) -> Any:
         self._seen += 1
-        transformed = super().transform_batch(raw_batch, rng, ctx)
-        return {**transformed, "numbers": transformed["numbers"] / np.float32(self._seen)}
+        return _scaled(super().transform_batch(raw_batch, rng, ctx), 1 / self._seen)
 
 
 class TransformsIntoAFunction(ReferenceTrainer):
     """Returns what cannot be pickled."""
 
-    def transform_batch(self, raw_batch: pa.RecordBatch, rng: np.random.Generator, ctx: StepContext) -> Any:
+    def transform_batch(self, raw_batch: Any, rng: np.random.Generator, ctx: StepContext) -> Any:
         transformed = super().transform_batch(raw_batch, rng, ctx)
         return lambda: transformed
 

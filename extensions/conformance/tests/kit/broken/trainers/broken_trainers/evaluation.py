@@ -1,83 +1,63 @@
 """Trainers that do something wrong when they validate or generate."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import attrs
 import torch
+from attrs import evolve
+from reference_plugins.breaking import after, before, broken, given, having
 from reference_plugins.trainer import SAMPLE_FILE, Batch, ReferenceTrainer, State
 from torch import nn
 
-from hostcore_hookspecs import SampleRequest, StepContext, StepResult
+from broken_trainers.training import with_metric
+from hostcore_hookspecs import StepContext, StepResult
 
 
-class SwapsInTheAverage(ReferenceTrainer):
-    """Evaluates the averaged weights in the model, and does not put its own back."""
+def _generate_nothing(self: ReferenceTrainer, state: State) -> dict[str, object]:
+    return {"product": float(state.model(torch.tensor([[0.5, 0.5]])))}
 
-    def validate_step(self, prepared_batch: Batch, state: State, ctx: StepContext) -> StepResult:
-        state.model.load_state_dict(state.average)
-        return super().validate_step(prepared_batch, state, ctx)
+
+broken(
+    globals(),
+    ReferenceTrainer,
+    # Evaluates the averaged weights in the model, and does not put its own back.
+    SwapsInTheAverage=before("validate_step", lambda state: state.model.load_state_dict(state.average)),
+    # Reports the standard deviation of one row.
+    MeasuresSpread=after(
+        "validate_step",
+        lambda result, prepared_batch, state: with_metric(result, spread=state.model(prepared_batch.numbers).std()),
+    ),
+    # Says that every batch has one row.
+    WeighsAllAlike=after("validate_step", lambda result: evolve(result, weight=1)),
+    # Reports a sum over the rows, which the host takes the mean of.
+    SumsUp=after(
+        "validate_step",
+        lambda result, prepared_batch: with_metric(result, loss=result.metrics["loss"] * len(prepared_batch.product)),
+    ),
+    # Keeps the errors of one evaluation for the next.
+    NeverBeginsAnew=given("evaluation_metrics", state=lambda state: evolve(state, errors=[*state.errors])),
+    # Adds up the rows that a rank repeats.
+    CountsRepeatedRows=before("validate_step", lambda ctx: setattr(ctx, "batch_counts", True)),
+    # Writes a sample where it stands.
+    SamplesBesideTheFolder=before("generate_sample", lambda: Path(SAMPLE_FILE).write_text("0.125\n")),
+    # Returns a sample and does not write it.
+    SamplesNothing=having(generate_sample=_generate_nothing),
+    # Returns what is no JSON.
+    ReturnsAPathOfASample=after(
+        "generate_sample", lambda result, output_dir: {**result, "file": Path(output_dir) / SAMPLE_FILE}
+    ),
+)
 
 
 class SamplesWithoutDropout(ReferenceTrainer):
     """Takes the dropout out to generate, and does not put it back."""
 
-    def generate_sample(
-        self, state: State, request: SampleRequest, output_dir: str, ctx: StepContext
-    ) -> Mapping[str, object]:
+    def generate_sample(self, state: State, request: Any, output_dir: str, ctx: StepContext) -> Any:
         for module in state.model:
             if isinstance(module, nn.Dropout):
                 module.p = 0.0
         return super().generate_sample(state, request, output_dir, ctx)
-
-
-@attrs.frozen
-class Hidden:
-    """A state in which the host finds no model, as it is held by a function."""
-
-    parts: Any
-
-
-class HidesTheModel(ReferenceTrainer):
-    """Keeps the model where the host does not find it, and switches to evaluation mode once and for all."""
-
-    def configure(self, ctx: StepContext) -> Any:
-        state = super().configure(ctx)
-        return Hidden(lambda: state)
-
-    def train_step(self, prepared_batch: Any, state: Any, ctx: StepContext) -> StepResult:
-        return super().train_step(prepared_batch, state.parts(), ctx)
-
-    def validate_step(self, prepared_batch: Batch, state: Any, ctx: StepContext) -> StepResult:
-        state.parts().model.eval()
-        return super().validate_step(prepared_batch, state.parts(), ctx)
-
-    def test_step(self, prepared_batch: Batch, state: Any, ctx: StepContext) -> StepResult:
-        return self.validate_step(prepared_batch, state, ctx)
-
-    def evaluation_metrics(self, state: Any, ctx: StepContext) -> Any:
-        return super().evaluation_metrics(state.parts(), ctx)
-
-    def generate_sample(
-        self, state: Any, request: SampleRequest, output_dir: str, ctx: StepContext
-    ) -> Mapping[str, object]:
-        return super().generate_sample(state.parts(), request, output_dir, ctx)
-
-    def state_dict(self, state: Any) -> dict[str, object]:
-        return super().state_dict(state.parts())
-
-    def load_state_dict(self, state: Any, payload: dict[str, Any]) -> None:
-        super().load_state_dict(state.parts(), payload)
-
-    def save_checkpoint(self, state: Any, output_dir: str, ctx: StepContext) -> Mapping[str, object]:
-        return super().save_checkpoint(state.parts(), output_dir, ctx)
-
-    def load_checkpoint(self, state: Any, checkpoint_dir: str, ctx: StepContext) -> None:
-        super().load_checkpoint(state.parts(), checkpoint_dir, ctx)
-
-    def teardown(self, state: Any) -> None:
-        super().teardown(state.parts())
 
 
 class SqueezesARow(ReferenceTrainer):
@@ -89,67 +69,32 @@ class SqueezesARow(ReferenceTrainer):
         return StepResult(metrics={"loss": error.mean()}, weight=len(error))
 
 
-class MeasuresSpread(ReferenceTrainer):
-    """Reports the standard deviation of one row."""
+@attrs.frozen
+class Hidden:
+    """A state in which the host finds no model, as it is held by a function."""
 
-    def validate_step(self, prepared_batch: Batch, state: State, ctx: StepContext) -> StepResult:
-        result = super().validate_step(prepared_batch, state, ctx)
-        spread = state.model(prepared_batch.numbers).std()
-        return attrs.evolve(result, metrics={**result.metrics, "spread": spread})
+    parts: Any
 
 
-class WeighsAllAlike(ReferenceTrainer):
-    """Says that every batch has one row."""
-
-    def validate_step(self, prepared_batch: Batch, state: State, ctx: StepContext) -> StepResult:
-        return attrs.evolve(super().validate_step(prepared_batch, state, ctx), weight=1)
-
-
-class SumsUp(ReferenceTrainer):
-    """Reports a sum over the rows, which the host takes the mean of."""
-
-    def validate_step(self, prepared_batch: Batch, state: State, ctx: StepContext) -> StepResult:
-        result = super().validate_step(prepared_batch, state, ctx)
-        return attrs.evolve(result, metrics={"loss": result.metrics["loss"] * len(prepared_batch.product)})
+def _shown(*methods: str) -> dict[str, Any]:
+    """The methods of the reference, called with the state that is hidden in theirs."""
+    shown: dict[str, Any] = {}
+    for method in methods:
+        shown.update(given(method, state=lambda state: state.parts())(ReferenceTrainer))
+    return shown
 
 
-class NeverBeginsAnew(ReferenceTrainer):
-    """Keeps the errors of one evaluation for the next."""
-
-    def evaluation_metrics(self, state: State, ctx: StepContext) -> Any:
-        return super().evaluation_metrics(attrs.evolve(state, errors=[*state.errors]), ctx)
+_SHOWN = _shown("train_step", "evaluation_metrics", "generate_sample", "state_dict", "load_state_dict")
+_SHOWN |= _shown("save_checkpoint", "load_checkpoint", "teardown")
 
 
-class CountsRepeatedRows(ReferenceTrainer):
-    """Adds up the rows that a rank repeats."""
+class HidesTheModel(type("Showing", (ReferenceTrainer,), _SHOWN)):  # type: ignore[misc]
+    """Keeps the model where the host does not find it, and switches to evaluation mode once and for all."""
 
-    def validate_step(self, prepared_batch: Batch, state: State, ctx: StepContext) -> StepResult:
-        ctx.batch_counts = True
-        return super().validate_step(prepared_batch, state, ctx)
+    def configure(self, ctx: StepContext) -> Any:
+        state = super().configure(ctx)
+        return Hidden(lambda: state)
 
-
-class SamplesBesideTheFolder(ReferenceTrainer):
-    """Writes a sample where it stands."""
-
-    def generate_sample(
-        self, state: State, request: SampleRequest, output_dir: str, ctx: StepContext
-    ) -> Mapping[str, object]:
-        Path(SAMPLE_FILE).write_text("0.125\n")
-        return super().generate_sample(state, request, output_dir, ctx)
-
-
-class SamplesNothing(ReferenceTrainer):
-    """Returns a sample and does not write it."""
-
-    def generate_sample(self, state: State) -> Mapping[str, object]:  # type: ignore[override]
-        return {"product": float(state.model(torch.tensor([[0.5, 0.5]])))}
-
-
-class ReturnsAPathOfASample(ReferenceTrainer):
-    """Returns what is no JSON."""
-
-    def generate_sample(
-        self, state: State, request: SampleRequest, output_dir: str, ctx: StepContext
-    ) -> Mapping[str, object]:
-        told = super().generate_sample(state, request, output_dir, ctx)
-        return {**told, "file": Path(output_dir) / SAMPLE_FILE}
+    def validate_step(self, prepared_batch: Batch, state: Any, ctx: StepContext) -> StepResult:
+        state.parts().model.eval()
+        return super().validate_step(prepared_batch, state.parts(), ctx)

@@ -2,26 +2,43 @@
 
 import signal
 import threading
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from reference_plugins.breaking import before, broken, then
 from reference_plugins.trainer import Batch, ReferenceTrainer, State
 from torch import Tensor
 
 from broken_trainers.training import Plain
-from hostcore_hookspecs import StepContext, StepResult
+from hostcore_hookspecs import StepContext
 
+_open_files: list[Any] = []
 
-class DrawsWithoutASeed(ReferenceTrainer):
-    """Augments from a generator that nobody has seeded."""
-
-    def prepare_batch(self, raw_batch: Mapping[str, np.ndarray], ctx: StepContext) -> Batch:
-        batch = super().prepare_batch(raw_batch, ctx)
-        batch.numbers.mul_(np.random.default_rng().normal(loc=1, scale=0.1))
-        return batch
+broken(
+    globals(),
+    ReferenceTrainer,
+    # Augments from a generator that nobody has seeded.
+    DrawsWithoutASeed=then(
+        "prepare_batch", lambda result: result.numbers.mul_(np.random.default_rng().normal(loc=1, scale=0.1))
+    ),
+    # Has a lucky number.
+    SeedsInConfigure=before("configure", lambda: torch.manual_seed(42)),
+    # Drops the same values at every step.
+    SeedsEveryStep=before("train_step", lambda ctx: torch.manual_seed(ctx.job.seed)),
+    # Makes all new tensors of the process float64.
+    SetsTheDefaultDtype=then("train_step", lambda: torch.set_default_dtype(torch.float64)),
+    # Takes SIGTERM for itself.
+    HandlesSignals=then("setup", lambda: signal.signal(signal.SIGTERM, signal.SIG_IGN)),
+    # Takes a file of the working directory for its vocabulary.
+    ReadsWhereItStands=then("setup", lambda: min(Path().iterdir())),
+    # Starts a thread that nobody ends, and opens a file that nobody closes.
+    LeavesAThread=then(
+        "setup", lambda: threading.Thread(target=threading.Event().wait, name="prefetch", daemon=True).start()
+    ),
+    LeavesAFile=then("setup", lambda: _open_files.append(Path(__file__).open())),  # noqa: SIM115
+)
 
 
 class SharesAClassAttribute(Plain):
@@ -32,47 +49,6 @@ class SharesAClassAttribute(Plain):
     def loss(self, batch: Batch, state: State) -> Tensor:
         self.steps.append(1)
         return super().loss(batch, state) / len(self.steps)
-
-
-class SeedsInConfigure(ReferenceTrainer):
-    """Has a lucky number."""
-
-    def configure(self, ctx: StepContext) -> State:
-        torch.manual_seed(42)
-        return super().configure(ctx)
-
-
-class SeedsEveryStep(ReferenceTrainer):
-    """Drops the same values at every step."""
-
-    def train_step(self, prepared_batch: Any, state: State, ctx: StepContext) -> StepResult:
-        torch.manual_seed(ctx.job.seed)
-        return super().train_step(prepared_batch, state, ctx)
-
-
-class SetsTheDefaultDtype(ReferenceTrainer):
-    """Makes all new tensors of the process float64."""
-
-    def train_step(self, prepared_batch: Any, state: State, ctx: StepContext) -> StepResult:
-        result = super().train_step(prepared_batch, state, ctx)
-        torch.set_default_dtype(torch.float64)
-        return result
-
-
-class HandlesSignals(ReferenceTrainer):
-    """Takes SIGTERM for itself."""
-
-    def setup(self, ctx: StepContext) -> None:
-        super().setup(ctx)
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-
-
-class ReadsWhereItStands(ReferenceTrainer):
-    """Takes a file of the working directory for its vocabulary."""
-
-    def setup(self, ctx: StepContext) -> None:
-        super().setup(ctx)
-        self._vocabulary = min(Path().iterdir())
 
 
 class LogsWhereItStands(ReferenceTrainer):
@@ -87,22 +63,3 @@ class LogsWhereItStands(ReferenceTrainer):
     def teardown(self, state: State) -> None:
         self._LOG.unlink()
         super().teardown(state)
-
-
-class LeavesAThread(ReferenceTrainer):
-    """Starts a thread that nobody ends."""
-
-    def setup(self, ctx: StepContext) -> None:
-        super().setup(ctx)
-        threading.Thread(target=threading.Event().wait, name="prefetch", daemon=True).start()
-
-
-_open_files: list[Any] = []
-
-
-class LeavesAFile(ReferenceTrainer):
-    """Opens a file that nobody closes."""
-
-    def setup(self, ctx: StepContext) -> None:
-        super().setup(ctx)
-        _open_files.append(Path(__file__).open())  # noqa: SIM115 - what is broken

@@ -10,25 +10,55 @@ from typing import Any
 
 import numpy as np
 import torch
+from reference_plugins.breaking import after, before, broken, instead
 from reference_plugins.trainer import AVERAGE_FILE, Batch, ReferenceTrainer, State
 
 from hostcore_hookspecs import StepContext, StepResult
 
-# --- what state_dict gives, and what load_state_dict takes ----------------------------------------------------------
+
+def _load(state: State, payload: Any, *parts: str) -> None:
+    for part in parts:
+        getattr(state, part).load_state_dict(payload[part])
 
 
-class StoresAnObject(ReferenceTrainer):
-    """Puts an object into the state that only pickle could bring back."""
-
-    def state_dict(self, state: State) -> dict[str, object]:
-        return {**super().state_dict(state), "counts": defaultdict(int, steps=3)}
+def _load_average(state: State, file: Path, *, weights_only: bool = True) -> None:
+    for name, value in torch.load(file, weights_only=weights_only).items():
+        state.average[name].copy_(value)
 
 
-class StoresTheModel(ReferenceTrainer):
-    """Returns the model itself in place of a dictionary."""
-
-    def state_dict(self, state: State) -> Any:
-        return state.model
+broken(
+    globals(),
+    ReferenceTrainer,
+    # --- what state_dict gives, and what load_state_dict takes
+    # Puts an object into the state that only pickle could bring back.
+    StoresAnObject=after("state_dict", lambda result: {**result, "counts": defaultdict(int, steps=3)}),
+    # Returns the model itself in place of a dictionary.
+    StoresTheModel=instead("state_dict", lambda state: state.model),
+    # Draws from torch's generator at every checkpoint.
+    SamplesInStateDict=before("state_dict", lambda: torch.rand(3)),
+    # Stores the optimizer, and does not load it.
+    ForgetsToLoadTheOptimizer=instead(
+        "load_state_dict", lambda state, payload: _load(state, payload, "model", "scheduler")
+    ),
+    # Builds layers anew before it loads them.
+    InitialisesWhenLoading=before("load_state_dict", lambda state: torch.nn.init.normal_(state.model[0].weight)),
+    # --- what it writes into checkpoints
+    # Keeps a tensor with the checkpoint; returns a path in place of a mapping.
+    ReturnsATensor=after("save_checkpoint", lambda result, state: {**result, "norm": state.model[0].weight.norm()}),
+    ReturnsAPath=after("save_checkpoint", lambda output_dir: Path(output_dir, AVERAGE_FILE)),
+    # Writes a file of its own, always the same, into the run directory; into the working directory.
+    SavesTheLatestBeside=before(
+        "save_checkpoint", lambda state, ctx: torch.save(state.average, Path(ctx.run_dir, "latest.pt"))
+    ),
+    SavesWhereItWorks=before("save_checkpoint", lambda: Path("checkpoint.txt").write_text("the latest")),
+    # Loads whatever a pickle says.
+    Pickles=instead(
+        "load_checkpoint",
+        lambda state, checkpoint_dir: _load_average(state, Path(checkpoint_dir, AVERAGE_FILE), weights_only=False),
+    ),
+    # Writes the averaged weights for others, and does not read them itself.
+    ForgetsTheAverage=instead("load_checkpoint", lambda: None),
+)
 
 
 class StoresNothing(ReferenceTrainer):
@@ -41,33 +71,6 @@ class StoresNothing(ReferenceTrainer):
         pass
 
 
-class CountsCheckpoints(ReferenceTrainer):
-    """Changes with every state_dict."""
-
-    def __init__(self) -> None:
-        self._checkpoints = 0
-
-    def state_dict(self, state: State) -> dict[str, object]:
-        self._checkpoints += 1
-        return {**super().state_dict(state), "checkpoints": self._checkpoints}
-
-
-class SamplesInStateDict(ReferenceTrainer):
-    """Draws from torch's generator at every checkpoint."""
-
-    def state_dict(self, state: State) -> dict[str, object]:
-        torch.rand(3)
-        return super().state_dict(state)
-
-
-class ForgetsToLoadTheOptimizer(ReferenceTrainer):
-    """Stores the optimizer, and does not load it."""
-
-    def load_state_dict(self, state: State, payload: dict[str, Any]) -> None:
-        state.model.load_state_dict(payload["model"])
-        state.scheduler.load_state_dict(payload["scheduler"])
-
-
 class LoadsLoosely(ReferenceTrainer):
     """Stores the weights under other names, as a wrapper gives them, and loads them with strict=False."""
 
@@ -77,8 +80,7 @@ class LoadsLoosely(ReferenceTrainer):
 
     def load_state_dict(self, state: State, payload: dict[str, Any]) -> None:
         state.model.load_state_dict(payload["model"], strict=False)
-        state.optimizer.load_state_dict(payload["optimizer"])
-        state.scheduler.load_state_dict(payload["scheduler"])
+        _load(state, payload, "optimizer", "scheduler")
 
 
 class LoadsIntoACopy(ReferenceTrainer):
@@ -87,8 +89,25 @@ class LoadsIntoACopy(ReferenceTrainer):
     def load_state_dict(self, state: State, payload: dict[str, Any]) -> None:
         weights = {name: value.clone() for name, value in state.model.state_dict().items()}
         weights.update(payload["model"])
-        state.optimizer.load_state_dict(payload["optimizer"])
-        state.scheduler.load_state_dict(payload["scheduler"])
+        _load(state, payload, "optimizer", "scheduler")
+
+
+class PopsFromThePayload(ReferenceTrainer):
+    """Takes its part out of what others are to read."""
+
+    def load_state_dict(self, state: State, payload: dict[str, Any]) -> None:
+        state.scheduler.load_state_dict(payload.pop("scheduler"))
+        _load(state, payload, "model", "optimizer")
+
+
+class CountsCheckpoints(ReferenceTrainer):
+    """Changes with every state_dict."""
+
+    _checkpoints = 0
+
+    def state_dict(self, state: State) -> dict[str, object]:
+        self._checkpoints += 1
+        return {**super().state_dict(state), "checkpoints": self._checkpoints}
 
 
 class StoresHalf(ReferenceTrainer):
@@ -107,8 +126,7 @@ class StoresHalf(ReferenceTrainer):
 class LoadsOnce(ReferenceTrainer):
     """Thinks that there is nothing to load a second time."""
 
-    def __init__(self) -> None:
-        self._loaded = False
+    _loaded = False
 
     def load_state_dict(self, state: State, payload: dict[str, Any]) -> None:
         if not self._loaded:
@@ -116,62 +134,13 @@ class LoadsOnce(ReferenceTrainer):
             self._loaded = True
 
 
-class PopsFromThePayload(ReferenceTrainer):
-    """Takes its part out of what others are to read."""
-
-    def load_state_dict(self, state: State, payload: dict[str, Any]) -> None:
-        state.scheduler.load_state_dict(payload.pop("scheduler"))
-        state.model.load_state_dict(payload["model"])
-        state.optimizer.load_state_dict(payload["optimizer"])
-
-
-class InitialisesWhenLoading(ReferenceTrainer):
-    """Builds layers anew before it loads them."""
-
-    def load_state_dict(self, state: State, payload: dict[str, Any]) -> None:
-        torch.nn.init.normal_(state.model[0].weight)
-        super().load_state_dict(state, payload)
-
-
 # --- what it writes into checkpoints --------------------------------------------------------------------------------
-
-
-class ReturnsATensor(ReferenceTrainer):
-    """Keeps a tensor with the checkpoint."""
-
-    def save_checkpoint(self, state: State, output_dir: str, ctx: StepContext) -> Mapping[str, object] | None:
-        return {**(super().save_checkpoint(state, output_dir, ctx) or {}), "norm": state.model[0].weight.norm()}
-
-
-class ReturnsAPath(ReferenceTrainer):
-    """Returns a path in place of a mapping."""
-
-    def save_checkpoint(self, state: State, output_dir: str, ctx: StepContext) -> Any:
-        super().save_checkpoint(state, output_dir, ctx)
-        return Path(output_dir, AVERAGE_FILE)
-
-
-class SavesTheLatestBeside(ReferenceTrainer):
-    """Writes a file of its own into the run directory, always the same."""
-
-    def save_checkpoint(self, state: State, output_dir: str, ctx: StepContext) -> Mapping[str, object]:
-        torch.save(state.average, Path(ctx.run_dir, "latest.pt"))
-        return super().save_checkpoint(state, output_dir, ctx)
-
-
-class SavesWhereItWorks(ReferenceTrainer):
-    """Writes into the working directory, where it was started."""
-
-    def save_checkpoint(self, state: State, output_dir: str, ctx: StepContext) -> Mapping[str, object]:
-        Path("checkpoint.txt").write_text("the latest")
-        return super().save_checkpoint(state, output_dir, ctx)
 
 
 class WritesOn(ReferenceTrainer):
     """Keeps a file of the checkpoint open, and goes on writing into it."""
 
-    def __init__(self) -> None:
-        self._log: Any = None
+    _log: Any = None
 
     def train_step(self, prepared_batch: Any, state: State, ctx: StepContext) -> StepResult:
         if self._log is not None:
@@ -194,9 +163,7 @@ class RemembersItsFolder(ReferenceTrainer):
         return {}
 
     def load_checkpoint(self, state: State, checkpoint_dir: str, ctx: StepContext) -> None:
-        stored = torch.load(Path(checkpoint_dir, "where.txt").read_text(), map_location=ctx.device, weights_only=True)
-        for name, value in stored.items():
-            state.average[name].copy_(value)
+        _load_average(state, Path(Path(checkpoint_dir, "where.txt").read_text()))
 
 
 class ShipsTheWeightsAlone(ReferenceTrainer):
@@ -209,15 +176,6 @@ class ShipsTheWeightsAlone(ReferenceTrainer):
         return super().save_checkpoint(state, output_dir, ctx)
 
 
-class Pickles(ReferenceTrainer):
-    """Loads whatever a pickle says."""
-
-    def load_checkpoint(self, state: State, checkpoint_dir: str, ctx: StepContext) -> None:
-        stored = torch.load(Path(checkpoint_dir, AVERAGE_FILE), map_location=ctx.device, weights_only=False)
-        for name, value in stored.items():
-            state.average[name].copy_(value)
-
-
 # --- what a resume lacks --------------------------------------------------------------------------------------------
 
 
@@ -228,8 +186,7 @@ class ForgetsTheOptimizer(ReferenceTrainer):
         return {"model": state.model.state_dict(), "scheduler": state.scheduler.state_dict()}
 
     def load_state_dict(self, state: State, payload: dict[str, Any]) -> None:
-        state.model.load_state_dict(payload["model"])
-        state.scheduler.load_state_dict(payload["scheduler"])
+        _load(state, payload, "model", "scheduler")
 
 
 class ForgetsTheScheduler(ReferenceTrainer):
@@ -239,23 +196,15 @@ class ForgetsTheScheduler(ReferenceTrainer):
         return {"model": state.model.state_dict(), "moments": state.optimizer.state_dict()["state"]}
 
     def load_state_dict(self, state: State, payload: dict[str, Any]) -> None:
-        state.model.load_state_dict(payload["model"])
         groups = state.optimizer.state_dict()["param_groups"]
         state.optimizer.load_state_dict({"state": payload["moments"], "param_groups": groups})
-
-
-class ForgetsTheAverage(ReferenceTrainer):
-    """Writes the averaged weights for others, and does not read them itself."""
-
-    def load_checkpoint(self, state: State, checkpoint_dir: str, ctx: StepContext) -> None:
-        pass
+        _load(state, payload, "model")
 
 
 class CountsOnSelf(ReferenceTrainer):
     """Weights its losses with a counter that it keeps to itself."""
 
-    def __init__(self) -> None:
-        self._steps = 0
+    _steps = 0
 
     def train_step(self, prepared_batch: Any, state: State, ctx: StepContext) -> StepResult:
         self._steps += 1

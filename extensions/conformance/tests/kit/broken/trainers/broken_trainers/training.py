@@ -5,6 +5,8 @@ from typing import Any
 
 import attrs
 import torch
+from attrs import evolve
+from reference_plugins.breaking import after, before, broken, instead, then
 from reference_plugins.trainer import Batch, ReferenceTrainer, State
 from torch import Tensor
 from torch.nn.functional import mse_loss
@@ -19,24 +21,58 @@ class Plain(ReferenceTrainer):
     CAPABILITIES = Capabilities()
 
     def train_step(self, prepared_batch: Any, state: State, ctx: StepContext) -> StepResult:
-        state.optimizer.zero_grad()
+        self.clear(state)
         loss = self.loss(prepared_batch, state)
-        loss.backward()
-        state.optimizer.step()
-        return StepResult(metrics={"loss": loss.detach()})
+        self.backward(loss)
+        self.update(state)
+        return StepResult(metrics={"loss": self.reported(loss)})
+
+    def clear(self, state: State) -> None:
+        state.optimizer.zero_grad()
 
     def loss(self, batch: Batch, state: State) -> Tensor:
         return mse_loss(state.model(batch.numbers).squeeze(1), batch.product)
 
+    def backward(self, loss: Tensor) -> None:
+        loss.backward()
 
-# --- what a step returns ----------------------------------------------------------------------------------------------
+    def update(self, state: State) -> None:
+        state.optimizer.step()
+
+    def reported(self, loss: Tensor) -> Tensor:
+        return loss.detach()
 
 
-class ReturnsNothing(ReferenceTrainer):
-    """Forgets the return in train_step."""
+def with_metric(result: StepResult, **metrics: Tensor) -> StepResult:
+    return evolve(result, metrics={**result.metrics, **metrics})
 
-    def train_step(self, prepared_batch: Any, state: State, ctx: StepContext) -> None:  # type: ignore[override]
-        super().train_step(prepared_batch, state, ctx)
+
+broken(
+    globals(),
+    ReferenceTrainer,
+    # Forgets the return in train_step.
+    ReturnsNothing=after("train_step", lambda: None),
+    # Ends the run when it thinks that it is done.
+    StopsByItself=before("train_step", lambda ctx: ctx.request_stop("that is enough")),
+    # Reports a share of rows of which there are none.
+    DividesByZero=after("train_step", lambda result: with_metric(result, error_of_large=torch.zeros(0).mean())),
+    # Reports its loss under another name.
+    CallsItObjective=after("train_step", lambda result: evolve(result, metrics={"objective": result.metrics["loss"]})),
+    # Trains a model as a library for pretrained ones returns it.
+    StaysInEvaluationMode=then("configure", lambda result: result.model.eval()),
+)
+broken(
+    globals(),
+    Plain,
+    # Returns the loss as it is.
+    ReturnsTheGraph=instead("reported", lambda loss: loss),
+    # Computes gradients, and leaves it at that.
+    NeverSteps=instead("update", lambda: None),
+    # Forgets zero_grad.
+    NeverZeroesGradients=instead("clear", lambda: None),
+    # Has the wrong sign.
+    Climbs=instead("backward", lambda loss: (-loss).backward()),
+)
 
 
 class FailsLater(ReferenceTrainer):
@@ -46,42 +82,6 @@ class FailsLater(ReferenceTrainer):
         if ctx.run_state.step == 2:
             raise KeyError("schedule")
         return super().train_step(prepared_batch, state, ctx)
-
-
-class StopsByItself(ReferenceTrainer):
-    """Ends the run when it thinks that it is done."""
-
-    def train_step(self, prepared_batch: Any, state: State, ctx: StepContext) -> StepResult:
-        ctx.request_stop("that is enough")
-        return super().train_step(prepared_batch, state, ctx)
-
-
-class DividesByZero(ReferenceTrainer):
-    """Reports a share of rows of which there are none."""
-
-    def train_step(self, prepared_batch: Any, state: State, ctx: StepContext) -> StepResult:
-        result = super().train_step(prepared_batch, state, ctx)
-        large = torch.zeros(0)
-        return attrs.evolve(result, metrics={**result.metrics, "error_of_large": large.mean()})
-
-
-class CallsItObjective(ReferenceTrainer):
-    """Reports its loss under another name."""
-
-    def train_step(self, prepared_batch: Any, state: State, ctx: StepContext) -> StepResult:
-        result = super().train_step(prepared_batch, state, ctx)
-        return attrs.evolve(result, metrics={"objective": result.metrics["loss"]})
-
-
-class ReturnsTheGraph(Plain):
-    """Returns the loss as it is."""
-
-    def train_step(self, prepared_batch: Any, state: State, ctx: StepContext) -> StepResult:
-        state.optimizer.zero_grad()
-        loss = self.loss(prepared_batch, state)
-        loss.backward()
-        state.optimizer.step()
-        return StepResult(metrics={"loss": loss})
 
 
 class SwallowsErrors(ReferenceTrainer):
@@ -97,15 +97,6 @@ class SwallowsErrors(ReferenceTrainer):
 # --- learning ---------------------------------------------------------------------------------------------------------
 
 
-class NeverSteps(Plain):
-    """Computes gradients, and leaves it at that."""
-
-    def train_step(self, prepared_batch: Any, state: State, ctx: StepContext) -> StepResult:
-        loss = self.loss(prepared_batch, state)
-        loss.backward()
-        return StepResult(metrics={"loss": loss.detach()})
-
-
 class BuildsTheOptimizerInSetup(ReferenceTrainer):
     """Makes the optimizer in setup, of a model that configure replaces."""
 
@@ -116,7 +107,7 @@ class BuildsTheOptimizerInSetup(ReferenceTrainer):
     def configure(self, ctx: StepContext) -> State:
         state = super().configure(ctx)
         ctx.register_optimizer(self._optimizer)
-        return attrs.evolve(state, optimizer=self._optimizer)
+        return evolve(state, optimizer=self._optimizer)
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -140,43 +131,13 @@ class AveragesAnotherModel(ReferenceTrainer):
         return result
 
 
-class NeverZeroesGradients(Plain):
-    """Forgets zero_grad."""
-
-    def train_step(self, prepared_batch: Any, state: State, ctx: StepContext) -> StepResult:
-        loss = self.loss(prepared_batch, state)
-        loss.backward()
-        state.optimizer.step()
-        return StepResult(metrics={"loss": loss.detach()})
-
-
-class StaysInEvaluationMode(ReferenceTrainer):
-    """Trains a model as a library for pretrained ones returns it."""
-
-    def configure(self, ctx: StepContext) -> State:
-        state = super().configure(ctx)
-        state.model.eval()
-        return state
-
-
 class WarmsUpForEver(Plain):
     """Raises the learning rate at every step, and never stops."""
 
-    def train_step(self, prepared_batch: Any, state: State, ctx: StepContext) -> StepResult:
+    def clear(self, state: State) -> None:
         for group in state.optimizer.param_groups:
             group["lr"] *= 10
-        return super().train_step(prepared_batch, state, ctx)
-
-
-class Climbs(Plain):
-    """Has the wrong sign."""
-
-    def train_step(self, prepared_batch: Any, state: State, ctx: StepContext) -> StepResult:
-        state.optimizer.zero_grad()
-        loss = self.loss(prepared_batch, state)
-        (-loss).backward()
-        state.optimizer.step()
-        return StepResult(metrics={"loss": loss.detach()})
+        super().clear(state)
 
 
 # --- the end ----------------------------------------------------------------------------------------------------------
@@ -217,18 +178,15 @@ class CollectsLosses(Plain):
         self._losses: list[Tensor] = []
 
     def loss(self, batch: Batch, state: State) -> Tensor:
-        loss = super().loss(batch, state)
-        self._losses.append(loss)
+        self._losses.append(loss := super().loss(batch, state))
         return loss
 
 
 class AddsUpLosses(Plain):
     """Keeps the sum of all losses, and with it the graph of every step."""
 
-    def __init__(self) -> None:
-        self._total: Any = 0.0
+    _total: Any = 0.0
 
-    def loss(self, batch: Batch, state: State) -> Tensor:
-        loss = super().loss(batch, state)
+    def backward(self, loss: Tensor) -> None:
         self._total = self._total + loss
-        return loss
+        super().backward(loss)
