@@ -137,11 +137,16 @@ class Subject:
     @property
     def capabilities(self) -> Capabilities:
         """Capabilities that a trainer declares; the defaults for all other kinds."""
-        return self.component().capabilities
+        return self._declaring.capabilities
 
     def has(self, hook: str) -> bool:
         """Return whether it implements a hook of its kind."""
-        return hook in self.component().hook_names
+        return hook in self._declaring.hook_names
+
+    @property
+    def _declaring(self) -> Component:
+        """An instance that is only asked for what its class declares."""
+        return self.shared("what the class declares", self.component)
 
     def component(self, settings: Mapping[str, Any] | None = None) -> Component:
         """A new instance of the plugin, made as the host makes it.

@@ -1,24 +1,19 @@
 """Declaration of plugins that run code or programs which a job names."""
 
 import re
-import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from typing import Any, Final
 
 from hostcore.job.forms import ImportedObject, Object
 from hostcore_conformance.check import check
 from hostcore_conformance.checks.plugin.declared import keys_of, settings_class_of
+from hostcore_conformance.checks.plugin.noting import noted
 from hostcore_conformance.checks.plugin.starting import CannotStart, started_once
 from hostcore_conformance.errors import ConformanceError, NotApplicable
 from hostcore_conformance.subject import Subject
 from hostcore_hookspecs.kinds import RUNS_CODE_GROUP
 
-_SHELLS: Final = ("sh", "bash", "dash", "zsh")
 _CODE: Final = re.compile(r"([A-Za-z_][\w.]*):[A-Za-z_][\w.]*")
-#: Where programs and modules that are started are noted; an audit hook cannot be taken away.
-_seen: list[set[str]] = []
-_hooked: Final[list[bool]] = []
 
 
 @check("plugin.runs_code", requires=("plugin.resolves", "plugin.settings_schema"))
@@ -66,11 +61,12 @@ def _started(subject: Subject) -> str | None:
     """Return the program or the module of the example's settings that its start runs, or None."""
     named = set(_texts(subject.settings))
     modules = {found[1] for text in named if (found := _CODE.fullmatch(text))}
-    with _noted() as seen:
+    with noted() as constructing:
         try:
-            started_once(subject, subject.component())
+            started = started_once(subject, subject.component())
         except CannotStart:
             return None  # that it cannot be started is for other checks
+    seen = constructing | started.code
     if programs := named & seen:
         return f"it starts the program {min(programs)!r}, which its settings name"
     if modules & seen:
@@ -83,35 +79,3 @@ def _texts(value: Any) -> Iterator[str]:
         yield value
     for part in value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ():
         yield from _texts(part)
-
-
-@contextmanager
-def _noted() -> Iterator[set[str]]:
-    """Note the programs and the modules that this process starts."""
-    if not _hooked:
-        sys.addaudithook(_note)
-        _hooked.append(True)
-    _seen.append(set())
-    try:
-        yield _seen[-1]
-    finally:
-        _seen.pop()
-
-
-def _note(event: str, arguments: tuple[Any, ...]) -> None:
-    if not _seen:
-        return
-    if event == "import":
-        _seen[-1].add(str(arguments[0]))
-    elif event == "os.system":
-        _seen[-1].add(_text(arguments[0]))
-    elif event in ("subprocess.Popen", "os.posix_spawn", "os.exec"):
-        given = arguments[1] if isinstance(arguments[1], list | tuple) else [arguments[1]]
-        line = [_text(one) for one in given]
-        _seen[-1].update((_text(arguments[0]), *line[:1]))
-        if line and line[0].rpartition("/")[2] in _SHELLS:
-            _seen[-1].update(line)
-
-
-def _text(value: Any) -> str:
-    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)

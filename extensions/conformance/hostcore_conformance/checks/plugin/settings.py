@@ -178,7 +178,7 @@ def settings_unchanged(subject: Subject) -> None:
         started = started_once(subject, component)
     except CannotStart:
         return  # a failed start is reported by other checks
-    for name, (was, now) in started.items():
+    for name, (was, now) in started.settings.items():
         _require_same(was, now, name, "started")
 
 

@@ -2,11 +2,15 @@
 
 import contextlib
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from typing import Any, Final
+
+import attrs
 
 from hostcore.plugins.errors import one_line
 from hostcore.plugins.load import Component
 from hostcore_conformance.checks.plugin.declared import content
+from hostcore_conformance.checks.plugin.noting import noted
 from hostcore_conformance.errors import NotApplicable
 from hostcore_conformance.rehearsal import rehearse
 from hostcore_conformance.served import Served
@@ -58,31 +62,40 @@ def start_or_skip(served: Served) -> None:
         ) from error
 
 
-def started_once(subject: Subject, component: Component) -> Mapping[str, tuple[Any, Any]]:
-    """Start a component and end it, as far as its kind can be.
+@attrs.frozen(kw_only=True)
+class Started:
+    """A start that was made."""
 
-    :return: The content of its settings before and after, by what they are called; empty for kinds without a start.
+    #: The content of the settings before and after, by what they are called; empty for kinds without a start.
+    settings: Mapping[str, tuple[Any, Any]] = attrs.field(factory=dict)
+    #: Programs and modules that it started.
+    code: AbstractSet[str] = frozenset()
+
+
+def started_once(subject: Subject, component: Component) -> Started:
+    """Start a component and end it, as far as its kind can be; of a trainer, the run that all checks share.
+
     :raises CannotStart: It does not start here.
     """
     if subject.kind.name == "trainer" and subject.has_job:
-        return _run_once(subject)
+        return subject.shared("plugin.started", lambda: _run_once(subject))
     if subject.kind.name not in OPENED_KINDS:
-        return {}
+        return Started()
     before = content(component.settings)
-    with Served(subject, component) as served:
+    with noted() as code, Served(subject, component) as served:
         start(served)
         served.call("close")
-    return {"settings": (before, content(component.settings))}
+    return Started(settings={"settings": (before, content(component.settings))}, code=code)
 
 
-def _run_once(subject: Subject) -> Mapping[str, tuple[Any, Any]]:
+def _run_once(subject: Subject) -> Started:
     del HyperparamsWitness.seen[:]
-    with contextlib.suppress(HostcoreError):
+    with noted() as code, contextlib.suppress(HostcoreError):
         rehearse(subject, max_steps=1, callbacks=[*subject.job.get("callbacks", []), _WITNESS])
     if not HyperparamsWitness.seen:
         raise CannotStart("the example job does not run")
     before, ctx = HyperparamsWitness.seen[0]
-    return {"ctx.hyperparams": (before, content(ctx.hyperparams))}
+    return Started(settings={"ctx.hyperparams": (before, content(ctx.hyperparams))}, code=code)
 
 
 class HyperparamsWitness:

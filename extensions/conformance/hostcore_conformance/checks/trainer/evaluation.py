@@ -100,7 +100,7 @@ def leaves_training_alone(subject: Subject, method: str) -> None:
             fix=f"Update nothing in {method}; leave train() and eval() of the model to the host, and changes of the"
             " state to train_step.",
         )
-    _, undisturbed = train(lambda _: None)
+    _, undisturbed = subject.shared("trainer.undisturbed", lambda: train(lambda _: None))
     if different := first_difference(undisturbed, metrics):
         raise ConformanceError(
             expected=f"training to go on after {method} as without it",

@@ -137,7 +137,7 @@ def precision(subject: Subject, name: str) -> None:
                 got=f"{lost[0]} = {values[lost[0]]} at step {step}",
                 fix="Compute the loss in float32: logits.float() before the loss, outside of ctx.autocast().",
             )
-    plain = on_stage(subject, scene, precision="fp32")
+    plain = subject.shared("trainer.precision", lambda: on_stage(subject, scene, precision="fp32"))
     if metrics and first_difference(plain, metrics) is None:
         raise ConformanceError(
             expected=f"other roundings in {name} than in fp32",

@@ -5,6 +5,7 @@ nothing is written but into a scratch folder.
 """
 
 import gc
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import islice
@@ -165,20 +166,35 @@ def _contract(subject: Subject, changes: Mapping[str, Any]) -> WorkerContract:
     folder, job = subject.folder(), small_job(subject, **{"callbacks": [], **changes})
     for split in {"dataset", "validation", "test"} & job.keys():
         job[split] = {**job[split], **_ALONE}
-    plan = make_plan(job, runs=folder / "runs", job_dir=subject.example.folder, discovered=installed())
-    plan, _ = bring_here(plan, lambda _: None)
+    planned = subject.shared(f"plan of {json.dumps(job, sort_keys=True, default=repr)}", lambda: _planned(subject, job))
     record = folder / "run.json"
-    RunRecord(job=plan.spec.to_json(), job_dir=str(plan.spec.job_dir), refs=plan.refs).write(record)
+    planned.record.write(record)
     return WorkerContract(
-        trainer_plugin=plan.spec.trainer,
+        trainer_plugin=planned.trainer,
         job_spec_path=str(record),
         checkpoints_dir=str(folder / "checkpoints"),
         samples_dir=str(folder / "samples"),
         events_path=str(folder / "events.jsonl"),
         run_dir=str(folder),
         attempts_dir=str(folder / "attempts"),
-        inputs=plan.inputs,
+        inputs=planned.inputs,
     )
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class _Planned:
+    """A plan of a job, as far as a stage needs it: the same each time."""
+
+    trainer: str
+    record: RunRecord
+    inputs: Mapping[str, str]
+
+
+def _planned(subject: Subject, job: Mapping[str, Any]) -> _Planned:
+    plan = make_plan(job, runs=subject.folder(), job_dir=subject.example.folder, discovered=installed())
+    plan, _ = bring_here(plan, lambda _: None)
+    record = RunRecord(job=plan.spec.to_json(), job_dir=str(plan.spec.job_dir), refs=plan.refs)
+    return _Planned(trainer=plan.spec.trainer, record=record, inputs=plan.inputs)
 
 
 def transform_of(component: "Component", ctx: "StepContext") -> "TransformCall | None":
