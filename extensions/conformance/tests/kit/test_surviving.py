@@ -87,33 +87,25 @@ def test_a_child_returns_what_the_function_does_and_shares_nothing_with_the_next
     fork_server: ForkServer, tmp_path: Path
 ) -> None:
     first = call(fork_server, "told", tmp_path / "1", one=1, two=["b"])
-    second = call(fork_server, "told", tmp_path / "2")
     assert (first.code, first.timed_out, first.killed) == (0, False, False)
     assert first.value["arguments"] == {"one": 1, "two": ["b"]}
     assert first.value["torch"]
-    assert first.value["calls"] == second.value["calls"] == 1
-    assert len({first.value["pid"], second.value["pid"], os.getpid()}) == 3
+    others = [call(fork_server, "told", tmp_path / f"{n}", fresh=n > 2).value for n in (2, 3, 4)]
+    assert [one["calls"] for one in (first.value, *others)] == [1] * 4
+    assert len({os.getpid(), first.value["pid"], *(one["pid"] for one in others)}) == 5
 
 
-def test_a_child_has_the_variables_and_the_folder_that_it_was_given(fork_server: ForkServer, tmp_path: Path) -> None:
+def test_a_child_has_the_variables_and_the_folder_that_it_was_given_and_a_fresh_one_other_hashes(
+    fork_server: ForkServer, tmp_path: Path
+) -> None:
     ended = call(fork_server, "surroundings", tmp_path / "1", name="GIVEN", environment={"GIVEN": "yes"})
     assert ended.value["variable"] == "yes"
     assert Path(ended.value["folder"]).parent == tmp_path / "1"
-    assert ended.output == "what it prints\n"
-    assert call(fork_server, "surroundings", tmp_path / "2", name="GIVEN").value["variable"] is None
-
-
-def test_a_fresh_child_has_other_hashes(fork_server: ForkServer, tmp_path: Path) -> None:
-    forked = [call(fork_server, "surroundings", tmp_path / f"{n}", name="X").value["hash"] for n in range(2)]
+    next_one = call(fork_server, "surroundings", tmp_path / "2", name="GIVEN")
     fresh = call(fork_server, "surroundings", tmp_path / "fresh", name="X", fresh=True)
-    assert fresh.output == "what it prints\n"
-    assert forked[0] == forked[1] != fresh.value["hash"]
-
-
-def test_children_with_other_hashes_share_nothing_with_each_other(fork_server: ForkServer, tmp_path: Path) -> None:
-    first, second = (call(fork_server, "told", tmp_path / f"{n}", fresh=True).value for n in range(2))
-    assert first["calls"] == second["calls"] == 1
-    assert first["pid"] != second["pid"]
+    assert ended.output == fresh.output == "what it prints\n"
+    assert next_one.value["variable"] is None
+    assert ended.value["hash"] == next_one.value["hash"] != fresh.value["hash"]
 
 
 def test_a_child_finds_no_more_imported_than_was_asked_for(fork_server: ForkServer, tmp_path: Path) -> None:
@@ -241,16 +233,12 @@ def rows(dataset: Beginning, offset: int = 0) -> list[int]:
     ]
 
 
-def test_an_excerpt_ends_in_the_middle_of_a_shard() -> None:
+def test_an_excerpt_ends_in_the_middle_of_a_shard_and_of_little_data_is_all_of_it() -> None:
     dataset = Beginning(Numbers(), 7)
     assert [shard.num_rows for shard in dataset.shards()] == [4, 3]
     assert rows(dataset) == [0, 1, 2, 3, 4, 5, 6]
     assert rows(dataset, offset=1) == [1, 2, 3, 5, 6]
-    assert dataset.schema is Numbers.schema
-    assert dataset.vocabulary == ("a", "b")
-
-
-def test_an_excerpt_of_little_data_is_all_of_it() -> None:
+    assert (dataset.schema, dataset.vocabulary) == (Numbers.schema, ("a", "b"))
     assert rows(Beginning(Numbers(), 100)) == list(range(12))
 
 

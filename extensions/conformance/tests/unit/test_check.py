@@ -71,39 +71,29 @@ def test_each_result_has_a_line_that_begins_with_what_came_of_it(
     assert capsys.readouterr().out.split()[:2] == [word, result.id]
 
 
-def test_check_imports_the_kit_only_when_it_is_used(imported: Callable[..., set[str]]) -> None:
-    heavy = {"torch", "pyarrow", "rich", "numpy", "fsspec", "matplotlib"}
-    assert imported("check", "--help") & heavy == set()
-
-
-def test_the_process_that_was_called_imports_neither_torch_nor_pyarrow(imported: Callable[..., set[str]]) -> None:
+def test_the_process_that_was_called_imports_no_more_than_it_uses(imported: Callable[..., set[str]]) -> None:
+    assert imported("check", "--help") & {"torch", "pyarrow", "rich", "numpy", "fsspec", "matplotlib"} == set()
     asked = ["check", "local", "--kind", "launcher", "--only", "plugin.resolves", "--json", "report.json"]
     assert imported(*asked) & {"torch", "pyarrow"} == set()
 
 
-def test_list_shows_every_check_of_a_kind(hostcore: Callable) -> None:
+def test_list_shows_every_check_of_a_kind_or_of_the_kind_of_a_plugin(hostcore: Callable) -> None:
     said = hostcore("check", "--list", "data-source")
     assert said.code == 0
-    ids = [line.split()[0] for line in said.out.splitlines()[1:]]
-    assert ids == [check.id for check in checks_for("data_source")]
-
-
-def test_list_knows_the_kind_of_a_plugin(hostcore: Callable) -> None:
+    ids = [check.id for check in checks_for("data_source")]
+    assert [line.split()[0] for line in said.out.splitlines()[1:]] == ids
     listed = hostcore("check", "--list", "parquet", "--json", "-").json["checks"]
-    assert [one["id"] for one in listed] == [check.id for check in checks_for("data_source")]
+    assert [one["id"] for one in listed] == ids
     assert set(listed[0]) == {"id", "level", "since", "requires", "title"}
 
 
-def test_explain_shows_the_documentation_of_a_check(hostcore: Callable) -> None:
+def test_explain_shows_the_documentation_of_a_check_and_proposes_what_was_meant(hostcore: Callable) -> None:
     for check in {one.kind: one for one in table().values()}.values():  # one of each kind
         said = hostcore("check", "--explain", check.family)
         assert said.code == 0
         assert check.title in said.out
         assert f"{check.level.upper()}, since version {check.since}" in said.out
         assert check.doc.splitlines()[-1] in said.out
-
-
-def test_explain_proposes_what_was_meant(hostcore: Callable) -> None:
     said = hostcore("check", "--explain", "policy.answer")
     assert said.code == 2
     assert "there is no check 'policy.answer'" in said.err
@@ -134,9 +124,7 @@ def test_what_cannot_be_checked_is_said_in_one_error(hostcore: Callable, argumen
 
 def test_errors_are_json_where_the_report_would_be(hostcore: Callable) -> None:
     said = hostcore("check", "nobody-has-it", "--json", "-")
-    assert said.code == 2
-    (error,) = said.json["errors"]
-    assert error["code"] == "plugin.unknown"
+    assert (said.code, [error["code"] for error in said.json["errors"]]) == (2, ["plugin.unknown"])
 
 
 def test_several_plugins_take_no_settings_of_one(hostcore: Callable, tmp_path: Path) -> None:
@@ -226,16 +214,17 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
         ([PASSED, FAILED, UNASKED], "does NOT conform: 1 passed, 1 failed, 1 not asked"),
     ],
 )
-def test_the_line_says_the_verdict_and_only_of_a_must_that_it_failed(results: list[CheckResult], line: str) -> None:
-    assert report_of(*results).line == f"the trainer mine (my-trainer 1.0.0) {line}"
-
-
-def test_json_has_the_verdict_and_counts_a_should_that_failed_as_a_warning() -> None:
-    report = report_of(PASSED, FAILED, SHOULD, UNASKED).as_dict()
-    assert report["verdict"] == "fails"
-    assert (report["summary"]["failed"], report["summary"]["warning"], report["summary"]["skipped"]) == (1, 1, 1)
-    assert sum(report["summary"].values()) == len(report["results"])
-    assert [result["no_example"] for result in report["results"]] == [False, False, False, True]
+def test_the_line_and_the_json_say_the_verdict_and_only_of_a_must_that_it_failed(
+    results: list[CheckResult], line: str
+) -> None:
+    report = report_of(*results)
+    assert report.line == f"the trainer mine (my-trainer 1.0.0) {line}"
+    told = report.as_dict()
+    assert told["verdict"] in line.lower() or told["verdict"] == "fails"
+    assert told["summary"]["failed"] == results.count(FAILED)
+    assert told["summary"]["warning"] == results.count(SHOULD)
+    assert sum(told["summary"].values()) == len(told["results"])
+    assert [result["no_example"] for result in told["results"]] == [one in (UNASKED, FOLLOWING) for one in results]
 
 
 @pytest.mark.parametrize(("partial", "tags"), [(False, [[], ["error"], ["skipped"]]), (True, [[], *[["skipped"]] * 2])])

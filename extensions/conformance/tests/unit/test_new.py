@@ -8,7 +8,7 @@ import stat
 import string
 import sys
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -56,23 +56,20 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize(
-    ("plugin", "package", "class_name"),
+    ("kind", "plugin", "package", "class_name"),
     [
-        ("my-trainer", "my_trainer", "MyTrainer"),
-        ("digits", "digits", "DigitsTrainer"),
-        ("a.b-c_d", "a_b_c_d", "ABCDTrainer"),
-        ("trainer", "trainer", "Trainer"),
-        ("x" * 40, "x" * 40, "X" + "x" * 39 + "Trainer"),
+        ("trainer", "my-trainer", "my_trainer", "MyTrainer"),
+        ("trainer", "digits", "digits", "DigitsTrainer"),
+        ("trainer", "a.b-c_d", "a_b_c_d", "ABCDTrainer"),
+        ("trainer", "trainer", "trainer", "Trainer"),
+        ("trainer", "x" * 40, "x" * 40, "X" + "x" * 39 + "Trainer"),
+        ("data_source", "points", "points", "PointsSource"),
+        ("policy", "our-policy", "our_policy", "OurPolicy"),
     ],
 )
-def test_package_and_class_follow_from_the_name(plugin: str, package: str, class_name: str) -> None:
-    names = choose_names(TRAINER, plugin)
+def test_package_and_class_follow_from_kind_and_name(kind: str, plugin: str, package: str, class_name: str) -> None:
+    names = choose_names(KINDS[kind], plugin)
     assert (names.plugin, names.package, names.class_name) == (plugin, package, class_name)
-
-
-def test_a_class_is_called_what_it_is() -> None:
-    assert choose_names(KINDS["data_source"], "points").class_name == "PointsSource"
-    assert choose_names(KINDS["policy"], "our-policy").class_name == "OurPolicy"
 
 
 def test_every_name_that_is_taken_is_one_that_discovery_takes(tmp_path: Path) -> None:
@@ -138,25 +135,16 @@ def test_a_package_that_would_stand_in_the_way_is_refused_with_a_name_that_would
     assert choose_names(TRAINER, name, "mine").package == "mine"
 
 
-def test_no_keyword_and_no_standard_module_gets_through() -> None:
-    for package in (*keyword.kwlist, *sys.stdlib_module_names):
+def test_a_package_name_that_python_or_people_would_not_take_is_refused() -> None:
+    odd = ("Mine", "my-package", "a.b", "../a", "", "x" * 41)
+    for package in (*odd, *keyword.kwlist, *sys.stdlib_module_names):
         with pytest.raises(InvalidName):
             choose_names(TRAINER, "mine", package)
 
 
-@pytest.mark.parametrize("package", ["Mine", "my-package", "a.b", "../a", "", "x" * 41])
-def test_a_package_name_that_python_or_people_would_not_take_is_refused(package: str) -> None:
-    with pytest.raises(InvalidName):
-        choose_names(TRAINER, "mine", package)
-
-
-@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
-def test_kinds_are_written_with_hyphens_or_underscores(kind: Any) -> None:
-    assert kind_named(kind.name) is kind
-    assert kind_named(kind.name.replace("_", "-")) is kind
-
-
-def test_an_unknown_kind_is_refused_with_the_known_ones(new: New) -> None:
+def test_kinds_are_written_with_hyphens_or_underscores_and_an_unknown_one_is_refused_with_them(new: New) -> None:
+    for kind in KINDS.values():
+        assert kind_named(kind.name) is kind_named(kind.name.replace("_", "-")) is kind
     answer = new("trainr", "mine")
     assert answer.exit_code == 2
     assert "there is no kind 'trainr'; the kinds are trainer, data-source, callback," in answer.stderr
@@ -166,9 +154,13 @@ def test_an_unknown_kind_is_refused_with_the_known_ones(new: New) -> None:
 # What is written
 
 
+def written(kind: str = "trainer", name: str = "mine") -> Mapping[str, str]:
+    return render(choose_names(KINDS[kind], name), Licence(year=2026, author="Ada"))
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_has_a_plugin_tests_with_the_kit_ci_readme_and_licence(kind: str) -> None:
-    files = render(choose_names(KINDS[kind], "mine"), Licence(year=2026, author="Ada"))
+    files = written(kind)
     wanted = {"pyproject.toml", "README.md", "LICENSE", ".gitignore", ".github/workflows/ci.yml"}
     wanted |= {"mine/__init__.py", "mine/py.typed", f"mine/{kind}.py"}
     wanted |= {"tests/test_conformance.py", f"tests/test_{kind}.py"}
@@ -184,7 +176,7 @@ def test_every_kind_has_a_plugin_tests_with_the_kit_ci_readme_and_licence(kind: 
 
 
 def test_from_a_clone_readme_and_ci_install_hostcore_from_one() -> None:
-    files = render(choose_names(KINDS["trainer"], "mine"), Licence(year=2026, author="Ada"))
+    files = written()
     assert install_command("conformance") in files["README.md"]
     steps = files[".github/workflows/ci.yml"]
     assert 'git clone --depth 1 "${{ vars.HOSTCORE_REPOSITORY }}" ../hostcore' in steps
@@ -193,20 +185,14 @@ def test_from_a_clone_readme_and_ci_install_hostcore_from_one() -> None:
 
 def test_from_a_package_readme_and_ci_install_it_by_name(site_here: Any) -> None:
     site_here.install("hostcore", modules={}, entry_points={})
-    files = render(choose_names(KINDS["trainer"], "mine"), Licence(year=2026, author="Ada"))
-    assert "clone" not in files["README.md"]
-    assert "clone" not in files[".github/workflows/ci.yml"]
+    assert "clone" not in written()["README.md"] + written()[".github/workflows/ci.yml"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_name_with_a_dot_is_one_key_of_toml(kind: str) -> None:
-    project = tomllib.loads(render(choose_names(KINDS[kind], "a.b"), Licence(year=2026))["pyproject.toml"])
+def test_a_name_with_a_dot_is_one_key_of_toml_and_every_part_of_a_template_has_a_place(kind: str) -> None:
+    project = tomllib.loads(written(kind, "a.b")["pyproject.toml"])
     assert list(project["project"]["entry-points"][KINDS[kind].group]) == ["a.b"]
     assert list(project["tool"]["hostcore"]["conformance"]) == ["a.b"]
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_part_of_a_template_has_a_place(kind: str) -> None:
     folder = Path(new_package.__file__).parent / "templates"
     shared = "".join(path.read_text() for path in (folder / "shared").rglob("*.tmpl"))
     parts = [path.name.partition(".")[0] for path in (folder / kind / "parts").iterdir()]
@@ -215,18 +201,18 @@ def test_every_part_of_a_template_has_a_place(kind: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "expected"),
-    [("1.0.0", ">=1,<2"), ("1.3.2", ">=1.3,<2"), ("2.0.1", ">=2,<3"), ("10.12.0", ">=10.12,<11")],
+    ("range_of", "version", "expected"),
+    [
+        *((contract_range, "1.0.0", ">=1,<2"), (contract_range, "1.3.2", ">=1.3,<2")),
+        *((contract_range, "2.0.1", ">=2,<3"), (contract_range, "10.12.0", ">=10.12,<11")),
+        *((toolkit_range, "0.1.0", ">=0.1.0,<0.2"), (toolkit_range, "0.9.3", ">=0.9.3,<0.10")),
+        (toolkit_range, "1.4.2", ">=1.4.2,<2"),
+    ],
 )
-def test_a_package_requires_the_contract_that_it_was_written_for_or_a_later_minor(version: str, expected: str) -> None:
-    assert contract_range(version) == expected
-
-
-@pytest.mark.parametrize(
-    ("version", "expected"), [("0.1.0", ">=0.1.0,<0.2"), ("0.9.3", ">=0.9.3,<0.10"), ("1.4.2", ">=1.4.2,<2")]
-)
-def test_a_package_that_uses_the_toolkit_requires_a_host_that_has_it_unchanged(version: str, expected: str) -> None:
-    assert toolkit_range(version) == expected
+def test_a_package_requires_contract_and_toolkit_as_it_was_written_for_or_a_later_compatible_one(
+    range_of: Callable[[str], str], version: str, expected: str
+) -> None:
+    assert range_of(version) == expected
 
 
 def test_the_same_command_writes_the_same(new: New, tmp_path: Path) -> None:
@@ -348,17 +334,13 @@ def test_what_is_there_is_left_as_it_is(new: New, tmp_path: Path, make: Callable
     assert {path: path.lstat().st_mtime_ns for path in tmp_path.rglob("*")} == before
 
 
-def test_a_second_time_nothing_is_changed(new: New, tmp_path: Path) -> None:
-    assert new("trainer", "mine").exit_code == 0
-    before = contents(tmp_path)
-    assert new("reporter", "mine").exit_code == 2
-    assert contents(tmp_path) == before
-
-
-def test_an_empty_folder_is_filled(new: New, tmp_path: Path) -> None:
+def test_an_empty_folder_is_filled_and_a_second_time_nothing_is_changed(new: New, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     assert new("trainer", "mine").exit_code == 0
-    assert (tmp_path / "mine/pyproject.toml").is_file()
+    before = contents(tmp_path)
+    assert "mine/pyproject.toml" in before
+    assert new("reporter", "mine").exit_code == 2
+    assert contents(tmp_path) == before
 
 
 def test_errors_are_json_if_json_was_asked_for(new: New) -> None:
@@ -421,18 +403,14 @@ def test_an_installed_plugin_of_the_name_is_a_warning(new: New, tmp_path: Path, 
     assert (tmp_path / "mine/pyproject.toml").is_file()
 
 
-def test_an_earlier_version_of_the_package_itself_is_replaced(new: New, site_here: Any) -> None:
+def test_what_is_installed_under_the_packages_names_is_a_warning(new: New, site_here: Any) -> None:
     site_here.install("My_Trainer", modules={}, entry_points={"hostcore.trainers": {"my-trainer": "old:Trainer"}})
     assert "is installed: installing the new package replaces it" in new("trainer", "my-trainer").stderr
-
-
-def test_an_installed_module_of_the_packages_name_is_a_warning(new: New, site_here: Any) -> None:
     site_here.install("others", modules={"our_module.py": "raise SystemExit(9)"}, entry_points={})
     answer = new("trainer", "our-module")
     assert answer.exit_code == 0
-    assert "there is a module 'our_module' already" in answer.stderr
-    assert "our_module.py" in answer.stderr
-    assert "--package" in answer.stderr
+    for words in ("there is a module 'our_module' already", "our_module.py", "--package"):
+        assert words in answer.stderr
 
 
 @pytest.mark.parametrize(("kind", "key"), [("policy", "policies"), ("launcher", "launcher")])
