@@ -204,7 +204,8 @@ class ForgetsTheScheduler(ReferenceTrainer):
 class CountsOnSelf(ReferenceTrainer):
     """Weights its losses with a counter that it keeps to itself."""
 
-    _steps = 0
+    def __init__(self) -> None:
+        self._steps = 0
 
     def train_step(self, prepared_batch: Any, state: State, ctx: StepContext) -> StepResult:
         self._steps += 1
