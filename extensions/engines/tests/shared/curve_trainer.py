@@ -34,7 +34,7 @@ class Trainer:
         seconds: float = 0.0
         #: The step that fails; 0: none does.
         fails_at: int = 0
-        #: In the middle it waits for this file; empty: it does not.
+        #: From the middle on it waits for this file, some seconds in each step; empty: it does not.
         until: str = ""
 
     def setup(self, ctx: Any) -> None:
@@ -51,7 +51,7 @@ class Trainer:
         time.sleep(ctx.hyperparams.seconds)
         if ctx.run_state.step + 1 == ctx.hyperparams.fails_at:
             raise ValueError(f"step {ctx.hyperparams.fails_at} is not for me")
-        if ctx.hyperparams.until and ctx.run_state.step == ctx.run_state.total_steps // 2:
+        if ctx.hyperparams.until and ctx.run_state.step >= ctx.run_state.total_steps // 2:
             self._wait(ctx)
         loss, gradient = (state["weight"] - 3.0) ** 2, 2 * (state["weight"] - 3.0)
         if ctx.world_size > 1:
@@ -61,10 +61,11 @@ class Trainer:
         return StepResult(metrics={"loss": loss})
 
     def _wait(self, ctx: Any) -> None:
-        """All ranks go on together."""
-        goes_on = torch.zeros(())
+        """Wait until all ranks go on together; not for ever, since several ranks agree on a stop between two steps."""
+        goes_on, end = torch.zeros(()), time.monotonic() + 20
         while not goes_on:
-            goes_on = torch.tensor(float(Path(ctx.hyperparams.until).exists() or ctx.is_canceled()))
+            is_over = Path(ctx.hyperparams.until).exists() or ctx.is_canceled() or time.monotonic() > end
+            goes_on = torch.tensor(float(is_over))
             if ctx.world_size > 1:
                 dist.all_reduce(goes_on)
             time.sleep(0.01)

@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 import pytest
 from desk import Ear
-from uploading import QUICK, Folder, Gate, Run, context, destination
+from uploading import QUICK, Folder, Gate, Run, context, destination, until
 
 from hostcore.events.merger import Entry, EventLog
 from hostcore.supervisor.delivery.artifacts_source import UploadLimits
@@ -160,23 +160,31 @@ def test_a_required_reporter_is_waited_for_as_long_as_it_takes_events(ended: Cal
 def test_a_copy_of_the_growing_log_is_nothing_that_a_required_uploader_owes(
     ended: Callable[..., Ended], mirror: Folder, run: Run
 ) -> None:
-    """Only required reporters are waited for by then; they take their event while the copy is under way."""
-    gate, found_drained = Gate(mirror, "logs/events.jsonl"), []
+    """Only required reporters are waited for by then; they take their events while the copy is under way."""
+    grown, copying, settled = threading.Event(), threading.Event(), threading.Event()
 
-    def let_the_log_grow() -> bool:
+    def hold(artifact: Any) -> None:
+        if artifact.relative_path == "logs/events.jsonl" and grown.is_set():
+            copying.set()
+            until(lambda: len(ear.heard) == 2)
+            settled.wait(5)  # it ends by itself, should the log have grown before the reporters were waited for
+
+    def grow_once() -> bool:
         found_drained.append(waiting.uploads.is_drained())
-        if found_drained[-2:] == [True, True] and found_drained.count(True) == 2:
-            gate.close()
+        if found_drained[-2:] == [True, True] and not grown.is_set():
+            grown.set()
             log = EventLog(run.directory.events, run_id="a", attempt=1)
             waiting.delivery.on_events(log.extend([Entry(payload=events.EpochStarted(), step=1, epoch=0)]))
             log.close()
         return True
 
-    ear = Ear(do=lambda method, _: gate.wait() if method == "report_event" else None, required=True)
-    waiting = ended(ear, required=True, limits=attrs.evolve(QUICK, live_seconds=0.0), is_ready=let_the_log_grow)
-    assert waiting.delivery.settle(WaitLimits(uploads=math.inf, required=math.inf)) is None
-    assert "logs/events.jsonl" in mirror.begun
-    gate.open()
+    found_drained: list[bool] = []
+    mirror.before = hold
+    ear = Ear(do=lambda method, _: copying.wait() if method == "report_event" else None, required=True)
+    waiting = ended(ear, required=True, limits=attrs.evolve(QUICK, live_seconds=0.0), is_ready=grow_once)
+    error = waiting.delivery.settle(WaitLimits(uploads=math.inf, required=math.inf))
+    settled.set()
+    assert error is None
 
 
 def test_a_required_reporter_that_takes_nothing_fails_the_run(ended: Callable[..., Ended]) -> None:
