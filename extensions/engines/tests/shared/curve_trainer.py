@@ -62,7 +62,7 @@ class Trainer:
 
     def _wait(self, ctx: Any) -> None:
         """Wait until all ranks go on together; not for ever, since several ranks agree on a stop between two steps."""
-        goes_on, end = torch.zeros(()), time.monotonic() + 20
+        goes_on, end = torch.zeros(()), time.monotonic() + 5
         while not goes_on:
             is_over = Path(ctx.hyperparams.until).exists() or ctx.is_canceled() or time.monotonic() > end
             goes_on = torch.tensor(float(is_over))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -49,7 +48,10 @@ def start_again_now(slurm: Any, run: EngineRun) -> None:
     A second is needed: a node does not start a job again in the same one in which it has ended it.
     """
     wait_until(lambda: run.events("run_preempted"), "the run to write a checkpoint and end")
-    wait_until(lambda: re.search("waits: BeginTime|start 2", run.poll().message), "the job to be back in the queue")
+    wait_until(
+        lambda: "waits: BeginTime" in run.poll().message or len(run.events("run_started")) > 1,
+        "the job to be back in the queue",
+    )
     if run.poll().status == "submitted":
         slurm.ask("scontrol", "update", f"JobId={run.handle.id}", "StartTime=now+2")
 
