@@ -225,8 +225,7 @@ def _check_constructor(owner: type, passes: Mapping[str, Any], ref: PluginRef) -
 def _constructor_signature(owner: type) -> inspect.Signature:
     """Return the signature of a class.
 
-    For a class without a constructor, ``inspect.signature`` evaluates the text signature of ``object`` in a copy of
-    ``sys.modules``: several milliseconds in a process that has imported torch.
+    A class without a constructor takes nothing. ``inspect.signature`` would copy ``sys.modules`` to find that.
     """
     has_own = any(getattr(owner, name) is not getattr(object, name) for name in ("__init__", "__new__"))
     return inspect.signature(owner) if has_own or type(owner) not in (type, ABCMeta) else inspect.Signature()
