@@ -25,6 +25,8 @@ _HANDLERS = {
     number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 }
 
+#: Names of modules that have outlived a test: those of the product and of the suites.
+_KEPT: set[str] = set()
 #: Times for sites, in seconds since 1970, none of them twice.
 _MOMENTS = itertools.count(1)
 
@@ -86,8 +88,8 @@ class Site:
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_runtest_teardown() -> None:
-    """A command that a test has called in this process leaves its handlers of signals, and the secrets that it knows.
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """A command that a test has called in this process leaves handlers of signals, secrets, and modules of the test.
 
     Its process would end now.
     """
@@ -95,6 +97,12 @@ def pytest_runtest_teardown() -> None:
         signal.signal(number, handler)
     if scrub := sys.modules.get("hostcore.secrets.scrub"):
         scrub.forget_all()
+    if folder := getattr(item, "funcargs", {}).get("tmp_path"):
+        sys.path[:] = [entry for entry in sys.path if not entry.startswith(str(folder))]
+        for name in sys.modules.keys() - _KEPT:
+            if str(getattr(sys.modules[name], "__file__", "")).startswith(f"{folder}{os.sep}"):
+                del sys.modules[name]
+    _KEPT.update(sys.modules)
 
 
 @pytest.fixture
@@ -114,11 +122,6 @@ def site(tmp_path: Path) -> Site:
 
 @pytest.fixture
 def site_here(site: Site, monkeypatch: pytest.MonkeyPatch) -> Site:
-    """An empty site that this process sees as well; what was imported from it is forgotten afterwards."""
-    before = set(sys.modules)
+    """An empty site that this process sees as well."""
     monkeypatch.syspath_prepend(str(site.path))
-    yield site
-    for name in set(sys.modules) - before:
-        file = getattr(sys.modules[name], "__file__", None)
-        if file and Path(file).is_relative_to(site.path):
-            del sys.modules[name]
+    return site

@@ -1,7 +1,7 @@
 """Fixtures of the plugin tests: plugins of one class, installed and loaded."""
 
 import textwrap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -91,16 +91,8 @@ class Lab:
 
 
 @pytest.fixture
-def lab(site_here: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
+def lab(site_here: Any, tmp_path: Path) -> Lab:
     """A site that this process sees, and a job folder."""
-    import sys
-
     job_dir = tmp_path / "job"
     job_dir.mkdir()
-    monkeypatch.setattr(sys, "path", list(sys.path))  # import paths append the job folder
-    before = set(sys.modules)
-    yield Lab(site_here, job_dir)
-    for name in set(sys.modules) - before:
-        file = getattr(sys.modules[name], "__file__", None)
-        if file and Path(file).is_relative_to(tmp_path):
-            del sys.modules[name]
+    return Lab(site_here, job_dir)

@@ -18,8 +18,7 @@ from typing import Any
 import aiohttp.web
 import attrs
 import kmock
-
-from .schema import Schema, schemas_of
+from crd_schemas import Schema, schemas_of
 
 Key = tuple[str, str]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import sys
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from crd_schemas import Schema, schemas_of
 from engine_runs import launch_context
 
 from hostcore_engines.kubernetes.launching import KubernetesLauncher
@@ -121,11 +121,9 @@ def resources() -> type[Resources]:
 
 
 @pytest.fixture(scope="session")
-def schemas() -> Mapping[str, Any]:
+def schemas() -> Mapping[str, Schema]:
     """The published CRDs, by plural."""
     folder = os.environ.get("HOSTCORE_TEST_CRDS")
     if not folder:
         pytest.skip("HOSTCORE_TEST_CRDS does not name a folder with the published CRDs")
-    pytest.importorskip("yaml")
-    found: Mapping[str, Any] = importlib.import_module("kubernetes_emulator.schema").schemas_of(Path(folder))
-    return found
+    return schemas_of(Path(folder))
