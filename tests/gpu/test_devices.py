@@ -84,7 +84,8 @@ def test_the_memory_of_the_device_is_free_after_every_end(place: Any) -> None:
     place.succeed("whole")
     place.require_free(before)
     for run_id, number, code in [("killed", signal.SIGKILL, 1), ("stopped", signal.SIGTERM, 75)]:
-        process = place.start("run", place.job(run_id, until=f"{run_id}.go"))
+        # Many steps: the request to stop has to reach the worker before the last one.
+        process = place.start("run", place.job(run_id, until=f"{run_id}.go", max_steps=100_000))
         worker = int(place.wait_for(f"{run_id}.waits", process).read_text())
         if place.is_gpu:
             assert place.memory() > before + 64, "the run has memory of the GPU"

@@ -86,6 +86,7 @@ def restore(fit: Fit, checkpoint: dict[str, Any]) -> None:
         config.scheduler.load_state_dict(state)
     _restore_parameters(fit, beside)
     own = beside["ranks"][view.global_rank] if len(beside["ranks"]) == view.world_size else None
+    fit.unsaved.restore((own or beside["ranks"][0]).get("unsaved", {}))
     if own is None and view.is_global_zero:
         fit.ctx.warn("metrics of the present epoch begin anew: they were added up on another number of ranks")
     _restore_place(fit, beside, own)
@@ -145,7 +146,7 @@ def export(fit: Fit, folder: Path) -> dict[str, str]:
 
 def _beside(fit: Fit) -> dict[str, Any]:
     state, place = fit.ctx.run_state, _place(fit)
-    own = place.pop("own")
+    own = place.pop("own") | {"unsaved": fit.unsaved.captured()}
     if fit.view.world_size > 1:  # each rank adds up what it has seen
         ranks: list[Any] = [None] * fit.view.world_size
         dist.all_gather_object(ranks, on_device("cpu", own))

@@ -25,6 +25,7 @@ from hostcore_lightning.fit import Fit
 from hostcore_lightning.making import made, overrides
 from hostcore_lightning.settings import CannotRun, Hyperparams
 from hostcore_lightning.trainer_view import TrainerView
+from hostcore_lightning.unsaved import Unsaved
 from hostcore_toolkit import parallelize
 
 #: Callbacks that steer a Trainer, and what does the same here.
@@ -75,7 +76,15 @@ def configured(ctx: StepContext, datamodule: LightningDataModule | None, hyperpa
         (optimizer,) = view.optimizers
         configs = view.lr_scheduler_configs
         ctx.register_optimizer(optimizer, configs[0].scheduler if len(configs) == 1 else None)
-    fit = Fit(ctx=ctx, module=module, model=model, view=view)
+    unsaved = Unsaved(
+        module,
+        datamodule,
+        view.callbacks,
+        device=torch.device(ctx.device),
+        warn=ctx.warn if ctx.rank == 0 else lambda _: None,
+        stores=hyperparams.capture == "auto",
+    )
+    fit = Fit(ctx=ctx, module=module, model=model, view=view, unsaved=unsaved)
     if not module.automatic_optimization:
         fit.count_manual_steps()
     return fit

@@ -25,6 +25,7 @@ from torch.utils.data import (
 )
 
 from hostcore_hookspecs import InvalidData
+from hostcore_lightning.generators import generators_in, seed_each
 from hostcore_lightning.making import made, overrides
 from hostcore_lightning.preparing import prepare_once
 from hostcore_lightning.settings import CannotRun, Hyperparams, TrainerInternal
@@ -79,6 +80,8 @@ class Loaders:
         self._loaders: dict[str, DataLoader[Any] | None] = {}
         #: Of loaders with a sampler of their own: the epoch, and the rows that it has in it. By split.
         self._drawn: dict[str, tuple[int, npt.NDArray[np.int64]]] = {}
+        #: Random generators that datasets and ``collate_fn`` hold, by split.
+        self._generators: dict[str, list[Any]] = {}
 
     def prepare(self, cache_dir: str = "") -> None:
         """Call ``prepare_data``, as Lightning does: of the data module, and of the module behind it.
@@ -116,11 +119,12 @@ class Loaders:
             found[key] = section | ({"workers": loader.num_workers} if loader.num_workers else {})
         return found
 
-    def batch(self, indices: Sequence[int], split: str, *, epoch: int = 0) -> Any:
+    def batch(self, indices: Sequence[int], split: str, *, seed: int = 0, epoch: int = 0) -> Any:
         """Return the batch that a split's loader would give for these rows.
 
         :param indices: Of rows; for a loader with a sampler of its own, places in the order that it draws.
         :param epoch: Epoch of such an order.
+        :param seed: Of what is drawn for it: from the global generators, and those that the dataset holds.
         :raises CannotRun: There is no such loader.
         """
         loader = self.loader(split)
@@ -137,8 +141,14 @@ class Loaders:
             if self._drawn.get(split, (None,))[0] != epoch:
                 self._drawn[split] = epoch, _drawn(loader, self._seed, epoch)
             indices = self._drawn[split][1][indices].tolist()
-        read = getattr(dataset, "__getitems__", None)
-        return loader.collate_fn(read(indices) if read is not None else [dataset[one] for one in indices])
+        known = self._generators.get(split)
+        generators = generators_in(dataset, loader.collate_fn) if known is None else known
+        batch = _read(loader, indices, generators, seed)
+        if known is None:  # once more: some datasets make theirs when the first row is read
+            self._generators[split] = generators_in(dataset, loader.collate_fn)
+            if len(self._generators[split]) > len(generators):
+                batch = _read(loader, indices, self._generators[split], seed)
+        return batch
 
     def loader(self, split: str) -> DataLoader[Any] | None:
         """The loader of a split; None when there is none.
@@ -240,6 +250,15 @@ def random_states_kept() -> Iterator[None]:
         random.setstate(states[0])
         np.random.set_state(states[1])
         torch.set_rng_state(states[2])
+
+
+def _read(loader: DataLoader[Any], indices: Sequence[int], generators: Sequence[Any], seed: int) -> Any:
+    """Read rows and put them together, with all generators beginning from a seed."""
+    dataset: Any = loader.dataset
+    read = getattr(dataset, "__getitems__", None)
+    with seeded(seed):
+        seed_each(generators, seed)
+        return loader.collate_fn(read(indices) if read is not None else [dataset[one] for one in indices])
 
 
 def _shuffles(loader: DataLoader[Any]) -> bool:

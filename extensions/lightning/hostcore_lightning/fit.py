@@ -33,6 +33,7 @@ from hostcore_lightning.metric_names import of_epoch, of_evaluation, of_training
 from hostcore_lightning.metric_states import copied_metric_states, kept, load_metric_states
 from hostcore_lightning.settings import CannotRun
 from hostcore_lightning.trainer_view import Results, TrainerView
+from hostcore_lightning.unsaved import Unsaved
 
 _STAGES: Final = {"validation": RunningStage.VALIDATING, "test": RunningStage.TESTING}
 _FUNCTIONS: Final = {"validation": TrainerFn.FITTING, "test": TrainerFn.TESTING}
@@ -49,6 +50,8 @@ class Fit:
     #: The module, or DDP around it.
     model: torch.nn.Module
     view: TrainerView
+    #: Attributes that change in training and that no ``state_dict`` has.
+    unsaved: Unsaved
     #: Whether ``on_fit_start`` was called in this attempt.
     fitting: bool = False
     #: Whether this attempt's training has begun: ``on_train_start`` was called.

@@ -118,7 +118,7 @@ def on_device(device: Any, value: Any) -> Any:
         return value.to(device)
     if isinstance(value, dict):
         return {key: on_device(device, one) for key, one in value.items()}
-    return [on_device(device, one) for one in value] if isinstance(value, list) else value
+    return type(value)(on_device(device, one) for one in value) if type(value) in (list, tuple) else value
 
 
 def copied(value: Any) -> Any:

@@ -55,6 +55,13 @@ class Hyperparams:
     find_unused_parameters: bool = attrs.field(
         default=False, metadata={"help": "On several ranks: as in `DDPStrategy(find_unused_parameters=…)`."}
     )
+    capture: Literal["auto", "off"] = attrs.field(
+        default="auto",
+        metadata={
+            "help": "`auto`: a checkpoint also holds attributes that change in training and that no state_dict has; "
+            "`off`: a warning names them."
+        },
+    )
     export_ckpt: bool = attrs.field(
         default=False, metadata={"help": "Write `model.ckpt`, for `load_from_checkpoint`, with the last checkpoint."}
     )

@@ -59,12 +59,10 @@ class LightningTrainer:
             from hostcore_toolkit import to_tensors
 
             return to_tensors(raw_batch)
-        from hostcore_lightning.data import seeded
-
         loaders, epoch = self._data_of(ctx), _epoch_of(rng)
         loaders.loader(ctx.split)  # made outside of what the batch is seeded with
-        with seeded(int(rng.integers(2**32))):
-            return loaders.batch(raw_batch.column(INDEX).to_pylist(), ctx.split, epoch=epoch)
+        seed = int(rng.integers(2**32))
+        return loaders.batch(raw_batch.column(INDEX).to_pylist(), ctx.split, seed=seed, epoch=epoch)
 
     def _data_of(self, ctx: StepContext) -> "Loaders":
         return self._data(ctx.hyperparams, ctx.job.seed, ctx.rank, ctx.world_size)

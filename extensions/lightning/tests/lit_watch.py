@@ -19,6 +19,9 @@ class Watch(pl.Callback):
     #: Epochs and steps at the end.
     place: tuple[int, int] = (0, 0)
 
+    def state_dict(self):
+        return {}  # what was seen stays, when the trainer goes back to a checkpoint
+
     def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
         self.losses.append(float(outputs["loss"]) if outputs else float("nan"))
         self.rates.append([group["lr"] for one in trainer.optimizers for group in one.param_groups])

@@ -59,10 +59,20 @@ SAMPLER = {"hyperparams": {"datamodule": "user_modules:Weighted"}, "dataset": se
         pytest.param(
             "user_modules:Hooked", {"hyperparams": {"datamodule": "user_modules:Noisy"}}, id="hooks, drawn rows"
         ),
+        pytest.param(
+            "lit_unsaved:Keeper",
+            {"hyperparams": {"datamodule": "lit_unsaved:Data", "callbacks": [{"use": "lit_unsaved:Slower"}]}},
+            id="state that no state_dict has",
+        ),
+        pytest.param(
+            "lit_unsaved:Keeper",
+            {"hyperparams": {"datamodule": "lit_unsaved:Data"}, "dataset": {**section(160, 8), "workers": 2}},
+            id="generators of a dataset, workers",
+        ),
     ],
 )
 def test_a_killed_run_goes_on_bit_for_bit(tmp_path: Path, module: str, keys: dict[str, Any]) -> None:
-    for name in ("user_modules.py", "lit_killed.py"):
+    for name in ("user_modules.py", "lit_killed.py", "lit_unsaved.py"):
         shutil.copy(HERE / name, tmp_path)
     given = job(module, **keys)
     given["hyperparams"]["module"] = module

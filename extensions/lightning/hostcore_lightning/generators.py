@@ -1,0 +1,86 @@
+"""Random generators that datasets, transforms and ``collate_fn`` keep for themselves, seeded for each batch.
+
+Python's, NumPy's and torch's global generators begin each batch from a seed of its own, so that its rows are the same
+in every process and attempt. A generator in an attribute would not: ``numpy.random.default_rng`` in a Dataset, as NumPy
+recommends it, or those in the transforms of albumentations and MONAI.
+"""
+
+import functools
+import random
+import types
+from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from typing import Any, Final
+
+import numpy as np
+import torch
+
+KINDS: Final = (random.Random, np.random.Generator, np.random.RandomState, torch.Generator)
+#: Objects that a search visits at most, and elements of a container that it visits.
+_MOST_OBJECTS: Final = 10_000
+_MOST_ELEMENTS: Final = 1_000
+#: Values without attributes that could hold a generator.
+_LEAVES: Final = (
+    *(bool, int, float, complex, str, bytes, bytearray, range, slice, type(None), type, types.ModuleType),
+    *(np.ndarray, np.generic, torch.Tensor, torch.dtype, torch.device, types.BuiltinFunctionType),
+)
+
+
+def generators_in(*roots: object) -> list[Any]:
+    """Return the generators that objects hold, in an order that depends on the objects' structure alone.
+
+    Attributes, elements of containers, closures, bound methods and partial calls are followed.
+    """
+    found, seen, stack = [], set[int](), [*reversed(roots)]
+    while stack and len(seen) < _MOST_OBJECTS:
+        one = stack.pop()
+        if isinstance(one, _LEAVES) or id(one) in seen:
+            continue
+        seen.add(id(one))
+        if isinstance(one, KINDS):
+            found.append(one)
+        else:
+            stack.extend(reversed([*_held_by(one)]))
+    return found
+
+
+def seed_each(generators: Iterable[Any], seed: int) -> None:
+    """Seed generators, each differently."""
+    for index, one in enumerate(generators):
+        sequence = np.random.SeedSequence([seed, index])
+        if isinstance(one, np.random.Generator):
+            one.bit_generator.state = type(one.bit_generator)(sequence).state
+            continue
+        own = int(sequence.generate_state(1)[0])
+        if isinstance(one, torch.Generator):
+            one.manual_seed(own)
+        else:
+            one.seed(own)
+
+
+def _held_by(one: object) -> Iterator[object]:
+    if isinstance(one, Mapping):
+        yield from _first(one.values(), len(one))
+    elif isinstance(one, (list, tuple, AbstractSet)):
+        yield from _first(one, len(one))
+    elif isinstance(one, functools.partial):
+        yield from (one.func, *one.args, *one.keywords.values())
+    elif isinstance(one, types.MethodType):
+        yield from (one.__self__, one.__func__)
+    elif isinstance(one, types.FunctionType):
+        for cell in one.__closure__ or ():
+            with_value = cell != types.CellType()
+            if with_value:
+                yield cell.cell_contents
+        yield from one.__defaults__ or ()
+    yield from getattr(one, "__dict__", {}).values()
+    for cls in type(one).__mro__:
+        slots = vars(cls).get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            if name not in ("__dict__", "__weakref__") and hasattr(one, name):
+                yield getattr(one, name)
+
+
+def _first(values: Iterable[object], count: int) -> Iterable[object]:
+    """Return the values of a container, of a large one none: rows, which hold no generators."""
+    return values if count <= _MOST_ELEMENTS else ()
