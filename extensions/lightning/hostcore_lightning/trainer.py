@@ -11,12 +11,15 @@ import pyarrow as pa
 from hostcore_builtin_plugins.extras import install_command
 from hostcore_hookspecs import Capabilities, DataContext, StepContext, StepResult
 from hostcore_lightning import settings
+from hostcore_lightning.former_names import find_former_names
 from hostcore_lightning.indices import INDEX, MARK
 from hostcore_lightning.settings import CannotRun
 
 if TYPE_CHECKING:
     from hostcore_lightning.data import Loaders
     from hostcore_lightning.fit import Fit
+
+find_former_names()  # here, since the host imports the job's modules before it constructs the trainer
 
 
 class LightningTrainer:

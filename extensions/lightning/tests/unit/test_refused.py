@@ -80,17 +80,6 @@ def test_a_part_of_the_trainer_is_named() -> None:
     assert not hasattr(fit.module.trainer, "fit_loop")
 
 
-def test_a_module_of_the_other_package_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    import pytorch_lightning
-    import user_modules
-
-    class Other(pytorch_lightning.LightningModule):
-        pass
-
-    monkeypatch.setattr(user_modules, "Other", Other, raising=False)
-    assert "import lightning.pytorch as pl" in (refused(context("Other")).hint or "")
-
-
 def test_checkpoints_and_callbacks_that_only_look_are_left_out_with_a_warning_where_a_module_brings_them() -> None:
     for module, left in (("Hooked", ["EarlyStopping"]), ("BringsMonitors", [])):
         with pytest.warns(UserWarning, match="is left out") as warned:
