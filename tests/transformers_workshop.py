@@ -3,7 +3,7 @@
 import json
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,9 @@ GPT2 = {
     "model_type": "gpt2", "vocab_size": 320, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 128,
     "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0, "bos_token_id": 1, "eos_token_id": 1,
 }  # fmt: skip
+
+#: What every worker of these jobs imports; see ``fork_server.popen``.
+FRAMEWORK = ("transformers_offline",)
 
 CHAT = "{% for message in messages %}{{ message['role'] }}: {{ message['content'] }}</s>{% endfor %}"
 
@@ -61,9 +64,14 @@ class Finished:
 
 @attrs.frozen
 class Workshop:
-    """The folder: ``train.parquet``, ``tokenizer/``, and the models that tests ask for."""
+    """The folder: ``train.parquet``, ``tokenizer/``, and the models that tests ask for.
+
+    :ivar imported: What the processes of its commands find imported. Nothing: a test sets variables that the libraries
+        read when they are imported.
+    """
 
     path: Path
+    imported: Sequence[str] = FRAMEWORK
 
     def job(self, name: str, hyperparams: Mapping[str, Any], **keys: Any) -> dict[str, Any]:
         settings = {"config": LLAMA, "tokenizer": "tokenizer", "max_length": 32, "learning_rate": 1e-3, **hyperparams}
@@ -108,6 +116,7 @@ class Workshop:
         clean = {name: value for name, value in os.environ.items() if not name.startswith("HOSTCORE_")}
         return hostcore(
             arguments,
+            imported=self.imported,
             cwd=self.path,
             env={"HF_HUB_OFFLINE": "1", **clean, "OMP_NUM_THREADS": "1"},
             stdout=subprocess.PIPE,

@@ -15,6 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+import attrs
 import pytest
 from transformers_workshop import LLAMA
 
@@ -160,7 +161,9 @@ def test_a_run_is_in_the_repository_a_commit_for_each_file(
     monkeypatch.setenv("HF_HUB_OFFLINE", "0")
     monkeypatch.setenv("HF_HUB_DISABLE_XET", "1")
     uploaders = [{"use": "fsspec", "uri": f"hf://{REPOSITORY}/runs"}]
-    done = workshop.done("to-the-hub", {"config": LLAMA}, uploaders=uploaders, max_steps=4, checkpoint_every=4)
+    done = attrs.evolve(workshop, imported=()).done(
+        "to-the-hub", {"config": LLAMA}, uploaders=uploaders, max_steps=4, checkpoint_every=4
+    )
     place = "runs/to-the-hub/framework=transformers"
     checkpoint = done.path / "checkpoints/step-000004"
     written = {str(path.relative_to(done.path)): path for path in checkpoint.rglob("*") if path.is_file()}
