@@ -1,14 +1,15 @@
 """One step of the trainer ``transformers``, in this process or on two ranks, on eight rows cut into batches."""
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing
-from transformers_workshop import BERT, LLAMA
+from fork_server import popen
+from transformers_workshop import BERT, FRAMEWORK, LLAMA
 
 from hostcore_hookspecs import Job, RunState, StepContext
 from hostcore_transformers.hyperparams import Hyperparams
@@ -90,16 +91,25 @@ def stepped_on_two_ranks(
     :param batches: Those of each rank.
     :return: The mean of the ranks' losses, as the host records it, and the norm of the gradients.
     """
-    torch.multiprocessing.spawn(_rank, (folder, tokenizer, ways, batches), nprocs=2)
+    question = {"tokenizer": str(tokenizer), "ways": ways, "batches": batches}
+    (folder / "question.json").write_text(json.dumps(question))
+    commands = [[sys.executable, __file__, str(folder), str(rank)] for rank in (0, 1)]
+    ranks = [popen(command, imported=FRAMEWORK) for command in commands]
+    assert [rank.wait(600) for rank in ranks] == [0, 0]
     first, second = (json.loads((folder / f"{rank}.json").read_text()) for rank in (0, 1))
     assert all(first[name]["grad_norm"] == second[name]["grad_norm"] for name in ways)
     return {name: {**first[name], "loss": (first[name]["loss"] + second[name]["loss"]) / 2} for name in ways}
 
 
-def _rank(rank: int, folder: Path, tokenizer: Path, ways: Any, batches: Any) -> None:
+def _step_as_rank(folder: Path, rank: int) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
-    own = batches[rank]
-    found = {name: stepped(tokenizer, way, own, rank=rank, world_size=2) for name, way in ways.items()}
+    asked = json.loads((folder / "question.json").read_text())
+    tokenizer, own = Path(asked["tokenizer"]), asked["batches"][rank]
+    found = {name: stepped(tokenizer, way, own, rank=rank, world_size=2) for name, way in asked["ways"].items()}
     (folder / f"{rank}.json").write_text(json.dumps(found))
     dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    _step_as_rank(Path(sys.argv[1]), int(sys.argv[2]))

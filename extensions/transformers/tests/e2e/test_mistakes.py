@@ -4,14 +4,14 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from transformers_workshop import BERT, LLAMA, save_tokenizer
+from fork_server import hostcore
+from transformers_workshop import BERT, FRAMEWORK, LLAMA, save_tokenizer
 
 CASES = {
     "no model": ({"config": {}}, "/hyperparams/model", "the job names no model"),
@@ -128,16 +128,18 @@ def test_code_of_a_folder_is_neither_run_nor_asked_about(
     job = {"trainer": "transformers", "device": "cpu", "max_steps": 1, "hyperparams": hyperparams, "dataset": data}
     (tmp_path / "job.json").write_text(json.dumps(job))
     first, *options = command
-    ended = subprocess.run(
-        [sys.executable, "-m", "hostcore", first, "job.json", *options],
+    process = hostcore(
+        [first, "job.json", *options],
+        imported=FRAMEWORK,
         cwd=tmp_path,
         env={**os.environ, "HF_HUB_OFFLINE": "1", "HOSTCORE_RUNS_DIR": "runs"},
-        input="y\n" * 9,
-        capture_output=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        check=False,
     )
+    out, err = process.communicate("y\n" * 9, timeout=600)
     assert not list(tmp_path.rglob("it-ran"))
-    assert ended.returncode in {1, 2}, ended.stderr
-    assert "[y/N]" not in ended.stdout + ended.stderr
-    assert "code of a model's folder is never run" in ended.stderr
+    assert process.returncode in {1, 2}, err
+    assert "[y/N]" not in out + err
+    assert "code of a model's folder is never run" in err
