@@ -15,6 +15,7 @@ from hostcore_hookspecs.events import (
     Metrics,
     Progress,
     ReporterFailed,
+    ResumeProbe,
     RunCancelled,
     RunFailed,
     RunPreempted,
@@ -41,7 +42,7 @@ def message_of(event: Event, *, best: Collection[str] = ()) -> str | None:  # no
     :param best: The metrics of a validation that are to be marked as the best so far.
     """
     match event.payload:
-        case Metrics() | Progress():  # most of all events
+        case Metrics() | Progress() | ResumeProbe():  # most of all events
             return None
         case RunSubmitted(devices=devices) if len(devices) > 1:
             return format_devices(devices)

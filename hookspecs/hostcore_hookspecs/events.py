@@ -215,6 +215,17 @@ class TrainerRestored:
 
 
 @attrs.frozen(kw_only=True)
+class ResumeProbe:
+    """Metrics of ``train_step`` at a step that two attempts train: behind the checkpoint of a stop, and again.
+
+    See the job's ``prove_resume``.
+    """
+
+    #: Null where the value is not finite.
+    values: Mapping[str, float | None]
+
+
+@attrs.frozen(kw_only=True)
 class StopRequested:
     """The run was asked to stop."""
 
@@ -253,7 +264,7 @@ class RunPreempted:
 Payload = (
     RunSubmitted | RunStarted | RunResumed | EpochStarted | Metrics | BatchSplit | Validation | Test | Progress
     | CheckpointSaved | CheckpointSkipped | SampleSaved | ArtifactUploaded | UploadFailed | ReporterFailed | Warning
-    | TrainerRestored | StopRequested | RunSucceeded | RunFailed | RunCancelled | RunPreempted
+    | TrainerRestored | ResumeProbe | StopRequested | RunSucceeded | RunFailed | RunCancelled | RunPreempted
 )  # fmt: skip
 
 #: The class of the payload by the name of the event.
@@ -276,6 +287,7 @@ PAYLOADS: Final[Mapping[str, type[Payload]]] = MappingProxyType(
         "reporter_failed": ReporterFailed,
         "warning": Warning,
         "trainer_restored": TrainerRestored,
+        "resume_probe": ResumeProbe,
         "stop_requested": StopRequested,
         "run_succeeded": RunSucceeded,
         "run_failed": RunFailed,

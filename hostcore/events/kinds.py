@@ -42,6 +42,7 @@ EVENT_KINDS: Final[Mapping[str, EventKind]] = MappingProxyType(
         "epoch_started": EventKind.PROGRESS,
         "metrics": EventKind.PROGRESS,
         "progress": EventKind.PROGRESS,
+        "resume_probe": EventKind.PROGRESS,
         "batch_split": EventKind.WARNING,
         "validation": EventKind.EVALUATION,
         "test": EventKind.EVALUATION,

@@ -159,6 +159,10 @@ class JobSpec:
         "or the end of the run, as failed.",
         default="warn",
     )
+    prove_resume: Annotated[int, Ge(0)] = key(
+        "Steps that a stopped run trains behind its last checkpoint, in memory, for the next attempt to compare with.",
+        default=0,
+    )
     max_restarts: Annotated[int, Ge(0)] = key(
         "New attempts after a failure, each from the newest checkpoint.", default=0
     )

@@ -1,6 +1,7 @@
 """Steps that an attempt trains again after a resume: their metrics are compared, bit for bit, with the earlier ones.
 
-After a kill, the log has metrics of steps behind the checkpoint, which the next attempt trains again. A difference
+After a kill, the log has metrics of steps behind the checkpoint, which the next attempt trains again; after a stop, it
+has those that ``prove_resume`` asks for. A difference
 means that the training depends on something that the checkpoint does not hold, or that the conditions of the attempts,
 which the record of the run has, are not the same: versions, threads, and keys of the job that may change.
 """
@@ -87,7 +88,7 @@ class Retrained:
     """
 
     #: The events that matter.
-    NAMES: Final = _MEASURED | _BREAKS | {"run_submitted", "run_started", "checkpoint_saved", "warning"}
+    NAMES: Final = _MEASURED | _BREAKS | {"run_submitted", "run_started", "resume_probe", "checkpoint_saved", "warning"}
 
     def __init__(self) -> None:
         self.comparisons: list[Comparison] = []
@@ -110,6 +111,9 @@ class Retrained:
         if name in _MEASURED:
             if self._broken_at is None:
                 self._measure((name, step), attempt, event["metrics"])
+        elif name == "resume_probe":
+            if self._broken_at is None:
+                self._measure((name, step), attempt, event["values"])
         elif name == "run_submitted":
             self.devices[attempt] = event["devices"]
         elif name == "run_started":

@@ -211,6 +211,7 @@ class Assembly:
             progress=self.progress,
             total_steps=prepared.total_steps,
             saver=saver,
+            prove_resume=prepared.spec.prove_resume,
             sanity_batches=prepared.spec.sanity_batches,
             check_failed=self._warn_of_failed_check,
             validation=self.evaluation("validation", state, open_ones),

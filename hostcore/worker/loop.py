@@ -28,6 +28,7 @@ What is called, in this order::
         on_stop_requested                               for each request
         a checkpoint: state_dict, save_checkpoint
     on_checkpoint_saved
+    if the run was stopped, with prove_resume: some steps more, as above, without cadence, and forgotten
     unless the run was interrupted: on_test_begin,
         transform_batch, prepare_batch, test_step for each batch, evaluation_metrics, on_test_end
     on_train_end
@@ -51,9 +52,9 @@ from hostcore.worker.cadence import (
     sign_of_life,
 )
 from hostcore.worker.metrics import InvalidStepResult
-from hostcore.worker.training import Call, Training
+from hostcore.worker.proving import emit_probe, prove
+from hostcore.worker.training import Training
 from hostcore_hookspecs import events
-from hostcore_hookspecs.context import StepContext
 from hostcore_hookspecs.step import StepResult
 
 
@@ -87,6 +88,8 @@ def train(training: Training, restore_randomness: Callable[[], None]) -> bool:
     if complete or stopped is not None:
         save_end(training, final=complete)  # it has been, unless a request to stop came between
     training.saver.finish()
+    if not complete:
+        prove(training)
     if complete and not run_test(training):
         complete = False
         save_end(training, final=True)
@@ -133,14 +136,15 @@ def _train_each(batches: Iterator[Any], asked: float, training: Training) -> Non
     prepare_batch, train_step = training.hooks.prepare_batch, training.hooks.train_step
     on_batch_begin, on_batch_end = training.hooks.on_batch_begin, training.hooks.on_batch_end
     run_state, metric_every, checkpoint_every = progress.state, job.metric_every, job.checkpoint_every
-    validate_every, sample_every, first_step = training.validate_every, training.sample_every, training.first_step
+    validate_every, sample_every = training.validate_every, training.sample_every
     requests, beat, accumulates = training.requests, training.beat, job.accumulate > 1
+    watched_until = max(training.first_step, training.probed_until)
 
     for raw_batch in batches:
         arrived = clock()
         meter.data_wait += arrived - asked
         if accumulates:
-            batch = tuple(_prepared(raw_batch, prepare_batch, state, ctx))
+            batch = training.prepared(raw_batch)
         else:
             ctx.batch_index = run_state.batch_in_epoch
             batch = prepare_batch(raw_batch, state, ctx)
@@ -158,8 +162,8 @@ def _train_each(batches: Iterator[Any], asked: float, training: Training) -> Non
             record(training, result if shown else None)
         elif arrived > meter.sign_due:
             sign_of_life(training)
-        if step == first_step:
-            saver.rehearse()
+        if step <= watched_until:
+            _watch(training, result)
         if saver.has_news:
             saver.finish()
         if validate_every and (step % validate_every == 0 or step == total_steps):
@@ -184,11 +188,13 @@ def _train_each(batches: Iterator[Any], asked: float, training: Training) -> Non
         asked = clock()
 
 
-def _prepared(raw_batches: tuple[Any, ...], prepare_batch: Call, state: Any, ctx: StepContext) -> Iterator[Any]:
-    """The prepared batches of a step that accumulates."""
-    first = ctx.run_state.batch_in_epoch * len(raw_batches)
-    for ctx.batch_index, one in enumerate(raw_batches, first):
-        yield prepare_batch(one, state, ctx)
+def _watch(training: Training, result: Any) -> None:
+    """Do what the first steps of an attempt are watched for."""
+    step = training.progress.state.step
+    if step <= training.probed_until:
+        emit_probe(training, result)
+    if step == training.first_step:
+        training.saver.rehearse()
 
 
 def _back_off(training: Training, seconds: float) -> None:

@@ -153,6 +153,18 @@ class TrainingProgress:
         read = self._stream.digest(self.cursor.rows) if self._stream else 0
         return (self._digest + read) % 2**64
 
+    @contextmanager
+    def trial(self) -> Iterator[None]:
+        """Behind it, the run stands where it stood before: steps that were made inside do not count."""
+        names = "step", "epoch", "batch_in_epoch", "samples_seen"
+        place, had_ended, digest = [getattr(self.state, name) for name in names], self.epoch_has_ended, self._digest
+        try:
+            yield
+        finally:
+            for name, value in zip(names, place, strict=True):
+                _set(self.state, name, value)
+            self.epoch_has_ended, self._digest = had_ended, digest
+
     def next_epoch(self) -> None:
         """Move to the first batch of the next epoch."""
         _set(self.state, "epoch", self.state.epoch + 1)

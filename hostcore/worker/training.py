@@ -77,6 +77,8 @@ class Training:
         init=False, default=attrs.Factory(lambda self: self.progress.state.step + 1, takes_self=True)
     )
     saver: Checkpointer
+    #: Steps that are trained behind the checkpoint of a stop; see :mod:`hostcore.worker.proving`.
+    prove_resume: int = 0
     #: Of the validation, evaluated before the first step of a run.
     sanity_batches: int = 0
     #: Called with what the trainer raised in that evaluation.
@@ -123,14 +125,30 @@ class Training:
 
         return beat_or_meet
 
+    @property
+    def probed_until(self) -> int:
+        """The last step of this attempt whose metrics are compared with those behind the checkpoint of a stop."""
+        return self.first_step + self.prove_resume - 1 if self.first_step > 1 else 0
+
+    def prepared(self, raw_batch: Any) -> Any:
+        """Call ``prepare_batch`` for what a step takes: a batch, or with ``accumulate`` several."""
+        place, prepare_batch = self.progress.state.batch_in_epoch, self.hooks.prepare_batch
+        if self.job.accumulate == 1:
+            self.ctx.batch_index = place
+            return prepare_batch(raw_batch, self.state, self.ctx)
+        prepared = []
+        for self.ctx.batch_index, one in enumerate(raw_batch, place * len(raw_batch)):
+            prepared.append(prepare_batch(one, self.state, self.ctx))
+        return tuple(prepared)
+
     @contextmanager
-    def batches(self) -> Iterator[Iterator[Any]]:
+    def batches(self, *, stops: bool = True) -> Iterator[Iterator[Any]]:
         """The batches from where the run stands to the end of its epoch. They end early when the run is to stop.
 
         With ``accumulate``, a batch is a tuple of those that a step takes together.
         """
         cursor = self.progress.cursor
-        stream = self.feed.stream(cursor, stopping=lambda: self.stop.requested)
+        stream = self.feed.stream(cursor, stopping=lambda: stops and self.stop.requested)
         with self.progress.reading(stream):
             batches = iter(stream)
             if self.transformer is not None:

@@ -39,6 +39,7 @@ FULL: Final[Mapping[str, Payload]] = MappingProxyType(
         "validation": events.Validation(
             metrics={"val/loss": 0.5, "val/perplexity": None}, weight=128.0, nonfinite=("val/perplexity",)
         ),
+        "resume_probe": events.ResumeProbe(values={"train/loss": 0.5, "train/ratio": None}),
         "batch_split": events.BatchSplit(
             rows=32, micro_batch_rows=8, error="OutOfMemoryError: tried to allocate 2 GiB", rank=1, memory="1 GiB free"
         ),

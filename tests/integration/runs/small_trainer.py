@@ -340,6 +340,18 @@ class CountingOnce(Counting):
         raise ValueError("only once")
 
 
+class CountingStopped(Counting):
+    """The same; its process is asked to stop, and stops behind the step."""
+
+    def train_step(self, prepared_batch: Any, state: dict[str, torch.Tensor], ctx: Any) -> StepResult:
+        if ctx.is_canceled() and ctx.hyperparams.how == "fails behind the stop":
+            raise ValueError("it was to stop")
+        return super().train_step(prepared_batch, state, ctx)
+
+    def _die(self) -> None:
+        signal.raise_signal(signal.SIGTERM)
+
+
 class StopsAtLoad(Trainer):
     """Is stopped while it loads a checkpoint, if there is a file ``stop-at-load``."""
 

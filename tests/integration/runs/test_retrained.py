@@ -1,5 +1,6 @@
 """Steps that are trained again after a kill prove the resume, or show that it is not exact."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -78,6 +79,72 @@ def test_after_a_stop_between_two_steps_verify_says_what_it_has_not_seen(run: Ca
     said = look("verify", "clean")
     last = "nothing lost, skipped or repeated; whether a resume is exact was not seen  clean"
     assert (said.code, said.out.splitlines()[-1]) == (0, last)
+
+
+class TestProveResume:
+    """``prove_resume``: steps behind the checkpoint of a stop, which the next attempt trains again."""
+
+    @pytest.fixture
+    def stopped(self, run: Callable, request: pytest.FixtureRequest) -> Callable[..., Said]:
+        """``stopped("counts")``: a run of 12 steps that stops at step 6, or another, and its next attempt."""
+        self.run_id = re.sub(r"\W+|_", "-", request.node.name).strip("-")
+
+        def both(how: str = "", at: int = 6, **keys: Any) -> Said:
+            keys = {"trainer": "small_trainer:CountingStopped", "max_steps": 12, "prove_resume": 2, **keys}
+            keys |= {"hyperparams": {"at": at, "how": how}}
+            assert run(self.run_id, **keys).code == 75
+            return run(self.run_id, **keys)
+
+        return both
+
+    def test_a_stop_is_no_kill_and_its_resume_is_proved_all_the_same(
+        self, stopped: Callable, run: Callable, look: Callable, events_of: Callable
+    ) -> None:
+        said = stopped()
+        assert (said.code, "warning" in said.out) == (0, False), said.err
+        verified = look("verify", self.run_id, "--json")
+        assert (verified.code, retrained(verified)) == (
+            0,
+            ("ok", "attempt 2 trained step 7 to 8 again: 2 measurements, the same bit for bit"),
+        )
+        probes = [
+            (one["attempt"], one["step"], one["values"]["train/loss"]) for one in events_of(self.run_id, "resume_probe")
+        ]
+        assert [one[:2] for one in probes] == [(1, 7), (1, 8), (2, 7), (2, 8)]
+        (end,) = events_of(self.run_id, "run_preempted")
+        assert end["step"] == 6
+        assert run("undisturbed", trainer="small_trainer:Counting", max_steps=12, hyperparams={}).code == 0
+        losses = {one["step"]: one["metrics"]["train/loss"] for one in events_of("undisturbed", "metrics")}
+        found = events_of(self.run_id, "metrics")
+        assert {one["step"]: one["metrics"]["train/loss"] for one in found} == losses
+        assert len(found) == 12
+        assert {step: loss for _, step, loss in probes} == {step: losses[step] for step in (7, 8)}
+
+    def test_one_without_all_of_its_state_is_told(self, stopped: Callable, look: Callable) -> None:
+        said = stopped("counts")
+        assert (said.code, "trained again after a resume, train/loss of step 7" in said.out) == (0, True)
+        assert look("verify", self.run_id).code == 1
+
+    @pytest.mark.parametrize(
+        ("at", "behind", "again"),
+        [
+            pytest.param(6, [7], range(7, 13), id="before the end of an epoch"),
+            pytest.param(7, range(8, 13), range(8, 13), id="at its end"),
+        ],
+    )
+    def test_it_ends_with_an_epoch_and_with_the_run(
+        self, stopped: Callable, look: Callable, events_of: Callable, at: int, behind: Any, again: Any
+    ) -> None:
+        data = {"source": "mock", "num_rows": 28, "batch_size": 4}
+        assert stopped(at=at, prove_resume=9, dataset=data, metric_every=0).code == 0
+        assert [one["step"] for one in events_of(self.run_id, "resume_probe")] == [*behind, *again]
+        assert look("verify", self.run_id).code == 0
+
+    def test_what_fails_there_is_a_warning(self, stopped: Callable, events_of: Callable) -> None:
+        assert stopped("fails behind the stop").code == 0
+        (warning,) = events_of(self.run_id, "warning")
+        assert warning["code"] == "resume.not_proved"
+        assert warning["message"].endswith("for `prove_resume`, failed: ValueError: it was to stop")
 
 
 def test_a_job_that_does_not_take_an_inexact_resume_fails_and_is_not_started_again(run: Callable) -> None:

@@ -41,6 +41,7 @@ EXAMPLES = [
     events.ReporterFailed(reporter="mlflow", message="ValueError: no"),
     events.Warning(code="x", message="naïve \u2028 line \n break"),
     events.TrainerRestored(restored_step=2, reason="best", requested_by="x", values={"val/loss": None}),
+    events.ResumeProbe(values={"train/loss": 0.5, "train/ratio": None}),
     events.StopRequested(reason="enough", requested_by="user"),
     events.RunSucceeded(),
     events.RunFailed(
