@@ -26,7 +26,7 @@ from torch.utils.data import (
 
 from hostcore_hookspecs import InvalidData
 from hostcore_lightning.generators import generators_in, seed_each
-from hostcore_lightning.making import made, overrides
+from hostcore_lightning.making import class_of, made, overrides
 from hostcore_lightning.preparing import prepare_once
 from hostcore_lightning.settings import CannotRun, Hyperparams, TrainerInternal
 
@@ -75,7 +75,7 @@ class Loaders:
                 hyperparams.module, hyperparams.init, LightningModule, pointer="/module"
             )
         self.owner.trainer = DataView(self._pointer, rank=rank, world_size=world_size)
-        self._module_class = hyperparams.module.load()
+        self._module_class = module_class(hyperparams)
         self._stages: set[str] = set()
         self._loaders: dict[str, DataLoader[Any] | None] = {}
         #: Of loaders with a sampler of their own: the epoch, and the rows that it has in it. By split.
@@ -216,8 +216,13 @@ class Loaders:
 def brings_data(hyperparams: Hyperparams) -> bool:
     """Return whether there is a data module, or a module with loaders of its own."""
     return hyperparams.datamodule is not None or overrides(
-        hyperparams.module.load(), "train_dataloader", LightningModule
+        module_class(hyperparams), "train_dataloader", LightningModule
     )
+
+
+def module_class(hyperparams: Hyperparams) -> type:
+    """Return the class of the module that a job names."""
+    return class_of(hyperparams.module, hyperparams.init, LightningModule, pointer="/module")
 
 
 def datamodule_of(hyperparams: Hyperparams) -> LightningDataModule | None:

@@ -30,7 +30,7 @@ class NemoHyperparams:
     """The job's ``hyperparams``, for ``nemo``."""
 
     model_id: str = attrs.field(metadata={"help": "What the model is called: `cfg.model_id`."})
-    module: ImportPath[type] = attrs.field(
+    module: ImportPath[Any] = attrs.field(
         metadata={"help": "The LightningModule, whose constructor takes `cfg`: `my_nemo:Gpt`."}
     )
     config_path: Uri = attrs.field(

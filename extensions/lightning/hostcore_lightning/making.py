@@ -1,39 +1,107 @@
-"""Create objects of the user's classes from a job's settings, with errors that name the class and the cause."""
+"""Create objects of the user's code from a job's settings, with errors that name the path and the cause.
 
+What a path names may be a class, a function or classmethod that returns an instance, or an instance.
+"""
+
+import copy
 import inspect
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from hostcore_hookspecs import ImportPath
 from hostcore_lightning.settings import CannotRun
 
+#: Names an object in the arguments of a constructor: ``{"$object": "my_losses:Focal", "init": {"gamma": 2}}``.
+_OBJECT: Final = "$object"
 
-def made(path: ImportPath[type], init: Mapping[str, Any], base: type, *, pointer: str) -> Any:
-    """An instance of the class that a path names.
 
-    :param init: What its constructor is given.
-    :param base: What it must be a subclass of.
+def made(path: ImportPath[Any], init: Mapping[str, Any], base: type, *, pointer: str) -> Any:
+    """An instance of a class: made anew, or a copy of the one that a path names.
+
+    :param init: Arguments of the class or function. An object in them is named by its import path: see ``_OBJECT``.
+    :param base: The class of which it must be an instance.
     :param pointer: Where the hyperparameters have the path; ``init`` is beside it.
-    :raises CannotRun: It is no such class, or its constructor does not take what it is given.
+    :raises CannotRun: It is something else, or cannot be made of these arguments.
     """
-    cls = path.load()
-    if not issubclass(cls, base):
-        raise CannotRun(pointer, f"{path} is no {base.__name__} but {_kind(cls)}", hint=_hint(cls, base))
-    beside = {"/module": "/init", "/datamodule": "/datamodule_init"}.get(
-        pointer, f"{pointer.removesuffix('/use')}/init"
-    )
-    try:
-        inspect.signature(cls).bind(**init)
-    except TypeError as error:
+    found, beside = path.load(), _beside(pointer)
+    if inspect.isclass(found) and not issubclass(found, base):
+        raise CannotRun(pointer, f"{path} is no {base.__name__} but {_kind(found)}", hint=_hint(found, base))
+    if isinstance(found, base):
+        if init:
+            raise CannotRun(beside, f"{path} is an instance, which takes no arguments", hint=f"remove {beside[1:]}")
+        return copy.deepcopy(found)
+    if not callable(found):
+        raise CannotRun(pointer, f"{path} is a {type(found).__name__}", hint=_hint(type(found), base))
+    instance = _called(found, path, init, beside)
+    if not isinstance(instance, base):
         raise CannotRun(
-            beside, f"{path} cannot be made of this: {error}", hint=f"it takes {inspect.signature(cls)}"
-        ) from None
-    return cls(**init)
+            pointer,
+            f"{path} returned a {type(instance).__name__}, no {base.__name__}",
+            hint=_hint(type(instance), base),
+        )
+    return instance
+
+
+def class_of(path: ImportPath[Any], init: Mapping[str, Any], base: type, *, pointer: str) -> type:
+    """The class of what :func:`made` returns; a function is called for it."""
+    found = path.load()
+    if inspect.isclass(found):
+        return found
+    return type(found) if isinstance(found, base) else type(made(path, init, base, pointer=pointer))
 
 
 def overrides(cls: type, method: str, base: type) -> bool:
     """Return whether a class has a method of its own in place of that of its base."""
     return getattr(cls, method) is not getattr(base, method)
+
+
+def _called(found: Any, path: ImportPath[Any], init: Mapping[str, Any], beside: str) -> Any:
+    arguments = {name: _with_objects(value, f"{beside}/{name}") for name, value in init.items()}
+    try:
+        signature = inspect.signature(found)
+    except (TypeError, ValueError):  # written in C
+        return found(**arguments)
+    try:
+        signature.bind(**arguments)
+    except TypeError as error:
+        raise CannotRun(beside, f"{path} cannot be made of this: {error}", hint=f"it takes {signature}") from None
+    return found(**arguments)
+
+
+def _with_objects(value: Any, pointer: str) -> Any:
+    """Return an argument with the objects that it names in their places."""
+    if isinstance(value, Mapping) and _OBJECT in value:
+        return _object(value, pointer)
+    if isinstance(value, Mapping):
+        return {key: _with_objects(one, f"{pointer}/{key}") for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_with_objects(one, f"{pointer}/{index}") for index, one in enumerate(value)]
+    return value
+
+
+def _object(named: Mapping[str, Any], pointer: str) -> Any:
+    if others := named.keys() - {_OBJECT, "init"}:
+        raise CannotRun(pointer, f"{min(others)!r} stands beside {_OBJECT!r}", hint='only "init" may: its arguments')
+    at, init = f"{pointer}/{_OBJECT}", named.get("init")
+    try:
+        path: ImportPath[Any] = ImportPath(named[_OBJECT])
+        found = path.load()
+    except (TypeError, ValueError):
+        raise CannotRun(at, f"{named[_OBJECT]!r} is no import path", hint='write "module:name"') from None
+    except (ImportError, AttributeError) as error:
+        raise CannotRun(at, f"{named[_OBJECT]} cannot be imported: {error}") from error
+    if init is None:
+        return found
+    if not isinstance(init, Mapping) or not callable(found):
+        raise CannotRun(
+            f"{pointer}/init", f"{path} cannot be called with this", hint="leave init out for the object itself"
+        )
+    return _called(found, path, init, f"{pointer}/init")
+
+
+def _beside(pointer: str) -> str:
+    """Return the pointer of the arguments of what a pointer names."""
+    return {"/module": "/init", "/datamodule": "/datamodule_init"}.get(pointer, f"{pointer.removesuffix('/use')}/init")
 
 
 def _kind(cls: type) -> str:
@@ -44,4 +112,4 @@ def _hint(cls: type, base: type) -> str:
     old = f"pytorch_lightning's {base.__name__}"
     if any(one.__module__.startswith("pytorch_lightning") and one.__name__ == base.__name__ for one in cls.__mro__):
         return f"it is {old}: write `import lightning.pytorch as pl` in place of `import pytorch_lightning as pl`"
-    return f"name a subclass of lightning.pytorch.{base.__name__}"
+    return f"name a subclass of lightning.pytorch.{base.__name__}, or a function that returns an instance"

@@ -82,7 +82,7 @@ def _key(hyperparams: Hyperparams) -> str:
         if hyperparams.datamodule
         else (hyperparams.module, hyperparams.init)
     )
-    file = getattr(sys.modules.get(path.load().__module__), "__file__", "")
+    file = getattr(sys.modules.get(getattr(path.load(), "__module__", "")), "__file__", "")
     said = [platform.node(), str(path), dict(init), file, str(Path.cwd())]
     return hashlib.sha256(json.dumps(said, sort_keys=True, default=str).encode()).hexdigest()[:16]
 

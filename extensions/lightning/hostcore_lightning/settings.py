@@ -29,7 +29,7 @@ Arguments = Annotated[Mapping[str, Any], Place()]
 class CallbackUse:
     """One Lightning callback."""
 
-    use: ImportPath[type] = attrs.field(metadata={"help": "Its class: `my_callbacks:Ema`."})
+    use: ImportPath[Any] = attrs.field(metadata={"help": "Its class: `my_callbacks:Ema`; named as the module is."})
     init: Arguments = attrs.field(factory=dict, metadata={"help": "What its constructor is given."})
 
 
@@ -37,10 +37,22 @@ class CallbackUse:
 class Hyperparams:
     """The job's ``hyperparams``."""
 
-    module: ImportPath[type] = attrs.field(metadata={"help": "The LightningModule: `my_models:Classifier`."})
-    init: Arguments = attrs.field(factory=dict, metadata={"help": "What its constructor is given."})
-    datamodule: ImportPath[type] | None = attrs.field(
-        default=None, metadata={"help": "The LightningDataModule. Without one, the module's own loaders are used."}
+    module: ImportPath[Any] = attrs.field(
+        metadata={
+            "help": "The LightningModule: a class, `my_models:Classifier`, a function or classmethod that returns an "
+            "instance, or an instance."
+        }
+    )
+    init: Arguments = attrs.field(
+        factory=dict,
+        metadata={
+            "help": 'What its constructor is given. An argument may be an object: `{"$object": "my_losses:Focal", '
+            '"init": {…}}`; without `init`, the object itself.'
+        },
+    )
+    datamodule: ImportPath[Any] | None = attrs.field(
+        default=None,
+        metadata={"help": "The LightningDataModule, named likewise. Without one, the module's own loaders are used."},
     )
     datamodule_init: Arguments = attrs.field(factory=dict, metadata={"help": "What its constructor is given."})
     callbacks: tuple[CallbackUse, ...] = attrs.field(
