@@ -194,7 +194,8 @@ def mlflow_behind_proxy(folder: Path) -> Iterator[tuple[Any, Path, Path]]:
     options = ["--backend-store-uri", f"sqlite:///{database}", "--artifacts-destination", str(artifacts)]
     where = ["--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
     server = serving([mlflow_command(), "server", *options, *where], port, folder / "mlflow.log")
-    with environment(), server, proxy_before(port) as proxy:
+    # Seven more processes of MLflow, for jobs of its own, would take more time than the server itself.
+    with environment(MLFLOW_SERVER_ENABLE_JOB_EXECUTION="false"), server, proxy_before(port) as proxy:
         _warm_up(port)
         yield proxy, database, artifacts
 

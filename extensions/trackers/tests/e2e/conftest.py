@@ -108,7 +108,9 @@ def start_mlflow(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]
     def start(*options: str, artifacts: str = "--artifacts-destination") -> Iterator[str]:
         folder, port = tmp_path_factory.mktemp("mlflow"), free_ports(1)
         where = ["--host", "127.0.0.1", "--port", str(port), "--workers", "1", artifacts, str(folder / "artifacts")]
-        server = [command, "server", *where, "--backend-store-uri", f"sqlite:///{folder}/mlflow.db", *options]
+        # Without seven more processes of MLflow, for jobs of its own, that start with each server.
+        bare = ["env", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false", command]
+        server = [*bare, "server", *where, "--backend-store-uri", f"sqlite:///{folder}/mlflow.db", *options]
         url = f"http://127.0.0.1:{port}"
         with serving(server, lambda: answers(f"{url}/health"), folder / "mlflow.log"):
             yield url
