@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from lightning.__version__ import version as lightning_version
@@ -50,10 +51,15 @@ def captured(fit: Fit) -> dict[str, Any]:
         "lr_schedulers": [one.scheduler.state_dict() for one in view.lr_scheduler_configs],
         "hostcore": _beside(fit),
     }
+    checkpoint |= _hyperparameters(view.datamodule) | _hyperparameters(fit.module)
     if view.datamodule is not None and (of_data := view.datamodule.state_dict()):
         checkpoint[type(view.datamodule).__qualname__] = of_data
     _call_callbacks_on_save_checkpoint(view, checkpoint)
     _call_lightning_module_hook(view, "on_save_checkpoint", checkpoint)
+    for owner in (view.datamodule, fit.module):
+        key = getattr(owner, "CHECKPOINT_HYPER_PARAMS_KEY", None)
+        if key in checkpoint:
+            checkpoint[key] = _with_text(checkpoint[key])
     return checkpoint
 
 
@@ -133,15 +139,31 @@ def export(fit: Fit, folder: Path) -> dict[str, str]:
         "pytorch-lightning_version": lightning_version,
         "state_dict": fit.module.state_dict(),
         "loops": {},
+        **_hyperparameters(fit.module),
     }
-    if fit.module.hparams:
-        content |= {
-            fit.module.CHECKPOINT_HYPER_PARAMS_NAME: fit.module._hparams_name,
-            fit.module.CHECKPOINT_HYPER_PARAMS_KEY: dict(fit.module.hparams),
-        }
     if fit.view.is_global_zero:
         torch.save(content, folder / "model.ckpt")
     return {"ckpt": "model.ckpt"}
+
+
+def _hyperparameters(owner: Any) -> dict[str, Any]:
+    """Return what ``save_hyperparameters`` has of a module or a data module, under Lightning's keys."""
+    if owner is None or not owner.hparams:
+        return {}
+    return {
+        owner.CHECKPOINT_HYPER_PARAMS_NAME: owner._hparams_name,
+        owner.CHECKPOINT_HYPER_PARAMS_KEY: dict(owner.hparams),
+    }
+
+
+def _with_text(value: Any) -> Any:
+    """Return hyperparameters with text in place of objects, which a checkpoint cannot hold: they come from the job."""
+    if isinstance(value, dict):
+        return {str(key): _with_text(one) for key, one in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(_with_text(one) for one in value)
+    plain = (bool, int, float, str, bytes, type(None), torch.Tensor, np.ndarray)
+    return value if type(value) in plain else str(value)
 
 
 def _beside(fit: Fit) -> dict[str, Any]:

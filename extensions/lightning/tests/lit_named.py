@@ -18,6 +18,7 @@ class Smoothed(nn.Module):
 class Built(user_modules.Plain):
     def __init__(self, losses=(Smoothed(0.1),), activation=nn.Tanh) -> None:  # noqa: B008 - as users write it
         super().__init__()
+        self.save_hyperparameters()
         self.losses = nn.ModuleList(losses)
         self.net[2] = activation()
 
@@ -25,6 +26,9 @@ class Built(user_modules.Plain):
     def from_rows(cls, data: user_modules.Data) -> "Built":
         assert data.rows == 80
         return cls()
+
+    def on_save_checkpoint(self, checkpoint):
+        assert checkpoint["hyper_parameters"]["activation"] is nn.Tanh
 
     def training_step(self, batch):
         x, y = batch

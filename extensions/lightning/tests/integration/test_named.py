@@ -1,12 +1,16 @@
 """What ``module`` and ``datamodule`` may name, and objects among the arguments."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from lit_jobs import section
+from lit_named import Smoothed
 from lit_watch import Watch
 
+from hostcore.checkpoints.state import read_state
 from hostcore.errors import Errors
 
 SMOOTHED = {"$object": "lit_named:Smoothed", "init": {"amount": 0.1}}
@@ -34,6 +38,12 @@ def test_of_an_instance_each_run_has_a_copy(by_hostcore: Callable[..., Watch]) -
     one, other = (trained(by_hostcore, run_id, module="lit_named:INSTANCE") for run_id in "ab")
     assert one.losses == other.losses
     assert one.losses[0] > one.losses[-1]
+
+
+def test_hyperparameters_that_are_objects_are_text_in_a_checkpoint(by_hostcore: Callable[..., Watch]) -> None:
+    trained(by_hostcore, "a")
+    state: Any = read_state(Path("runs/a/checkpoints/step-000020"), "state")
+    assert state["hyper_parameters"] == {"losses": (str(Smoothed(0.1)),), "activation": str(torch.nn.Tanh)}
 
 
 @pytest.mark.parametrize(
