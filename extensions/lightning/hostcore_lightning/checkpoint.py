@@ -2,7 +2,8 @@
 
 import argparse
 import pickle
-from collections.abc import Iterator, Mapping
+from collections import Counter, OrderedDict
+from collections.abc import Iterator, Mapping, Set
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -51,15 +52,13 @@ def captured(fit: Fit) -> dict[str, Any]:
         "lr_schedulers": [one.scheduler.state_dict() for one in view.lr_scheduler_configs],
         "hostcore": _beside(fit),
     }
-    checkpoint |= _hyperparameters(view.datamodule) | _hyperparameters(fit.module)
+    checkpoint |= _of_objects(fit)
     if view.datamodule is not None and (of_data := view.datamodule.state_dict()):
         checkpoint[type(view.datamodule).__qualname__] = of_data
+    own = checkpoint.keys() - _of_objects(fit).keys()
     _call_callbacks_on_save_checkpoint(view, checkpoint)
     _call_lightning_module_hook(view, "on_save_checkpoint", checkpoint)
-    for owner in (view.datamodule, fit.module):
-        key = getattr(owner, "CHECKPOINT_HYPER_PARAMS_KEY", None)
-        if key in checkpoint:
-            checkpoint[key] = _with_text(checkpoint[key])
+    _leave_objects_out(fit, checkpoint, own)
     return checkpoint
 
 
@@ -77,6 +76,10 @@ def restore(fit: Fit, checkpoint: dict[str, Any]) -> None:
         view.datamodule.load_state_dict(checkpoint.get(type(view.datamodule).__qualname__, {}))
     reached = None if starts else copied(_place(fit))
     view.current_epoch, view.global_step = checkpoint["epoch"], checkpoint["global_step"]
+    if left_out := beside.get("left_out"):
+        present = {**checkpoint, **_of_objects(fit)}
+        _call_lightning_module_hook(view, "on_save_checkpoint", present)
+        checkpoint = {**checkpoint, **{key: present[key] for key in left_out if key in present}}
     _call_lightning_module_hook(view, "on_load_checkpoint", checkpoint)
     fit.module.load_state_dict(checkpoint["state_dict"], strict=fit.module.strict_loading)
     _call_callbacks_on_load_checkpoint(view, checkpoint)
@@ -156,14 +159,40 @@ def _hyperparameters(owner: Any) -> dict[str, Any]:
     }
 
 
-def _with_text(value: Any) -> Any:
-    """Return hyperparameters with text in place of objects, which a checkpoint cannot hold: they come from the job."""
-    if isinstance(value, dict):
-        return {str(key): _with_text(one) for key, one in value.items()}
+def _of_objects(fit: Fit) -> dict[str, Any]:
+    """Return the hyperparameters of the module and the data module, in which there may be objects."""
+    return _hyperparameters(fit.view.datamodule) | _hyperparameters(fit.module)
+
+
+def _leave_objects_out(fit: Fit, checkpoint: dict[str, Any], own: Set[str]) -> None:
+    """Remove entries that a checkpoint cannot hold: hyperparameters, and what ``on_save_checkpoint`` has added.
+
+    A resumed run takes them from its module, which is made of the same arguments.
+
+    :param own: The keys of everything else.
+    """
+    checkpoint["hostcore"]["left_out"] = left_out = []
+    for key in checkpoint.keys() - own:
+        if found := _object_in(checkpoint[key]):
+            del checkpoint[key]
+            left_out.append(key)
+            if key not in _hyperparameters(fit.module) and key not in fit.left_out and fit.view.is_global_zero:
+                fit.left_out.add(key)
+                fit.ctx.warn(
+                    f"on_save_checkpoint adds {key!r}, which holds a {found} and is in no checkpoint: a resumed run "
+                    "takes it from the new module; store what changes in training as tensors and plain values"
+                )
+    left_out.sort()
+
+
+def _object_in(value: Any) -> str:
+    """Return the class of an object that a checkpoint cannot hold; empty if there is none."""
+    if type(value) in (dict, OrderedDict, Counter):
+        return next(filter(None, map(_object_in, value.values())), "")
     if type(value) in (list, tuple):
-        return type(value)(_with_text(one) for one in value)
-    plain = (bool, int, float, str, bytes, type(None), torch.Tensor, np.ndarray)
-    return value if type(value) in plain else str(value)
+        return next(filter(None, map(_object_in, value)), "")
+    stored = isinstance(value, (torch.Tensor, np.ndarray, np.generic, torch.dtype))
+    return "" if stored or type(value) in (bool, int, float, str, bytes, type(None)) else type(value).__name__
 
 
 def _beside(fit: Fit) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Making what is trained: the module with its callbacks, optimizers and view, by the hooks that come before a fit."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, cast
 
 import torch
@@ -46,12 +46,20 @@ _DONE_HERE: Final = (Checkpoint, ProgressBar, LearningRateMonitor, DeviceStatsMo
 _NEEDED: Final = {"validation": "validation_step", "test": "test_step"}
 
 
-def configured(ctx: StepContext, datamodule: LightningDataModule | None, hyperparams: Hyperparams) -> Fit:
-    """Everything that is trained, on the device, before its state is loaded."""
+def configured(
+    ctx: StepContext,
+    datamodule: LightningDataModule | None,
+    hyperparams: Hyperparams,
+    loader: Callable[[str], Any] = lambda _: None,
+) -> Fit:
+    """Everything that is trained, on the device, before its state is loaded.
+
+    :param loader: Returns the ``DataLoader`` that the rows of a split come from, or None.
+    """
     module: LightningModule = made(hyperparams.module, hyperparams.init, LightningModule, pointer="/module")
     _check(module, ctx, hyperparams)
     callbacks = [_callback(hyperparams, index) for index in range(len(hyperparams.callbacks))]
-    view = TrainerView(ctx, module, datamodule, callbacks, hyperparams)
+    view = TrainerView(ctx, module, datamodule, callbacks, hyperparams, loader=loader)
     trainer: Any = view
     module.trainer = trainer
     if datamodule is not None:

@@ -52,6 +52,8 @@ class Fit:
     view: TrainerView
     #: Attributes that change in training and that no ``state_dict`` has.
     unsaved: Unsaved
+    #: Entries of ``on_save_checkpoint`` that a checkpoint cannot hold, as far as a warning has named them.
+    left_out: set[str] = attrs.field(factory=set)
     #: Whether ``on_fit_start`` was called in this attempt.
     fitting: bool = False
     #: Whether this attempt's training has begun: ``on_train_start`` was called.

@@ -95,8 +95,14 @@ class LightningTrainer:
         """Make the module, the callbacks and the optimizers, with Lightning's hooks up to ``on_fit_start``."""
         from hostcore_lightning.configuring import configured
 
-        datamodule = self._data_of(ctx).datamodule if self.settings_of(ctx.hyperparams).datamodule else None
-        return configured(ctx, datamodule, self.settings_of(ctx.hyperparams))
+        given = self.settings_of(ctx.hyperparams)
+        datamodule = self._data_of(ctx).datamodule if given.datamodule else None
+
+        def loader(split: str) -> Any:
+            is_by_index = ctx.dataset is not None and ctx.dataset.schema.metadata == MARK
+            return self._data_of(ctx).loader(split) if is_by_index else None
+
+        return configured(ctx, datamodule, given, loader)
 
     def prepare_batch(self, raw_batch: Any, state: "Fit") -> Any:
         """A batch on the device, by Lightning's hooks for that."""

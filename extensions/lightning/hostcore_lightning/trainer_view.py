@@ -5,6 +5,7 @@ precision plugins, the transfer of batches. It looks here for what it takes from
 with an underscore among them; the tested range of versions is in ``pyproject.toml``.
 """
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
@@ -13,6 +14,7 @@ import torch.distributed as dist
 from lightning.fabric.utilities.apply_func import convert_tensors_to_scalars
 from lightning.fabric.utilities.distributed import _all_gather_ddp_if_available, _sync_ddp_if_available
 from lightning.pytorch import Callback, LightningDataModule, LightningModule
+from lightning.pytorch.callbacks import EarlyStopping
 from lightning.pytorch.overrides.distributed import prepare_for_backward
 from lightning.pytorch.plugins import MixedPrecision, Precision
 from lightning.pytorch.profilers import PassThroughProfiler
@@ -143,6 +145,10 @@ class TrainerView:
     min_steps = None
     reload_dataloaders_every_n_epochs = 0
     received_sigterm = False
+    interrupted = False
+    ckpt_path = None
+    #: Of the batches of a split.
+    limit_train_batches = limit_val_batches = limit_test_batches = 1.0
 
     def __init__(
         self,
@@ -151,12 +157,17 @@ class TrainerView:
         datamodule: LightningDataModule | None,
         callbacks: list[Callback],
         hyperparams: Hyperparams,
+        *,
+        loader: Callable[[str], Any] = lambda _: None,
     ) -> None:
         self._ctx = ctx
+        self._loader = loader
         self.lightning_module = module
         self.datamodule = datamodule
         self.callbacks = callbacks
         self.loggers: list[Any] = []
+        self.checkpoint_callbacks: list[Callback] = []
+        self.early_stopping_callbacks = [one for one in callbacks if isinstance(one, EarlyStopping)]
         self.profiler = PassThroughProfiler()
         self.strategy = HostStrategy(ctx)
         self.strategy.connect(module)
@@ -252,6 +263,28 @@ class TrainerView:
             self._ctx.request_stop("the Lightning module or one of its callbacks set trainer.should_stop")
         self._should_stop = self._should_stop or stop
 
+    @property
+    def evaluating(self) -> bool:
+        """True during a validation or a test."""
+        return self.validating or self.testing
+
+    # The data.
+
+    @property
+    def train_dataloader(self) -> Any:
+        """The loader whose dataset is trained on; the host does not iterate it. None: the data is the job's."""
+        return self._loader("train")
+
+    @property
+    def val_dataloaders(self) -> Any:
+        """As :attr:`train_dataloader`, of the validation."""
+        return self._loader("validation")
+
+    @property
+    def test_dataloaders(self) -> Any:
+        """As :attr:`train_dataloader`, of the test."""
+        return self._loader("test")
+
     # What it runs on.
 
     @property
@@ -273,6 +306,11 @@ class TrainerView:
     def num_devices(self) -> int:
         """Devices, one for each rank."""
         return self.strategy.world_size
+
+    @property
+    def device_ids(self) -> list[int]:
+        """The number of this rank's device."""
+        return [self.strategy.root_device.index or 0]
 
     @property
     def is_global_zero(self) -> bool:

@@ -29,6 +29,12 @@ class Built(user_modules.Plain):
 
     def on_save_checkpoint(self, checkpoint):
         assert checkpoint["hyper_parameters"]["activation"] is nn.Tanh
+        checkpoint["made_of"], checkpoint["name"] = {"losses": self.losses}, "built"
+
+    def on_load_checkpoint(self, checkpoint):
+        assert checkpoint["hyper_parameters"]["activation"] is nn.Tanh
+        assert checkpoint["made_of"]["losses"] is self.losses
+        assert checkpoint["name"] == "built"
 
     def training_step(self, batch):
         x, y = batch

@@ -1,13 +1,12 @@
 """What ``module`` and ``datamodule`` may name, and objects among the arguments."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from lit_jobs import section
-from lit_named import Smoothed
 from lit_watch import Watch
 
 from hostcore.checkpoints.state import read_state
@@ -25,8 +24,9 @@ WAYS: dict[str, dict[str, Any]] = {
 }
 
 
-def trained(by_hostcore: Callable[..., Watch], run_id: str = "whole", **hyperparams: Any) -> Watch:
-    return by_hostcore("Built", run_id=run_id, hyperparams={"module": "lit_named:Built", **hyperparams}, epochs=1)
+def trained(by_hostcore: Callable[..., Watch], run_id: str = "whole", *, steps: int = 20, **hyperparams: Any) -> Watch:
+    given = {"module": "lit_named:Built", **hyperparams}
+    return by_hostcore("Built", run_id=run_id, hyperparams=given, epochs=None, max_steps=steps)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -40,10 +40,17 @@ def test_of_an_instance_each_run_has_a_copy(by_hostcore: Callable[..., Watch]) -
     assert one.losses[0] > one.losses[-1]
 
 
-def test_hyperparameters_that_are_objects_are_text_in_a_checkpoint(by_hostcore: Callable[..., Watch]) -> None:
-    trained(by_hostcore, "a")
-    state: Any = read_state(Path("runs/a/checkpoints/step-000020"), "state")
-    assert state["hyper_parameters"] == {"losses": (str(Smoothed(0.1)),), "activation": str(torch.nn.Tanh)}
+def test_objects_that_a_module_stores_are_those_of_the_module_that_goes_on(by_hostcore: Callable[..., Watch]) -> None:
+    whole = trained(by_hostcore)
+    trained(by_hostcore, "a", steps=7)
+    state: Any = read_state(Path("runs/a/checkpoints/step-000007"), "state")
+    assert state["hostcore"]["left_out"] == ["hyper_parameters", "made_of"]
+    assert state.keys() & {"made_of", "hyper_parameters", "name"} == {"name"}
+    assert trained(by_hostcore, "a").losses == whole.losses[7:]
+    events = map(json.loads, Path("runs/a/logs/events.jsonl").read_text().splitlines())
+    named = [one["message"] for one in events if one["event"] == "warning"]
+    assert len(named) == 2, "once in each attempt"
+    assert named[0].startswith("on_save_checkpoint adds 'made_of', which holds a ModuleList")
 
 
 @pytest.mark.parametrize(
