@@ -69,10 +69,13 @@ def _called(found: Any, path: ImportPath[Any], init: Mapping[str, Any], beside: 
 
 
 def _with_objects(value: Any, pointer: str) -> Any:
-    """Return an argument with the objects that it names in their places."""
-    if isinstance(value, Mapping) and _OBJECT in value:
+    """Return an argument with the objects that it names in their places.
+
+    A mapping of another class than JSON's, such as the configuration of ``nemo``, stays as it is.
+    """
+    if type(value) is dict and _OBJECT in value:
         return _object(value, pointer)
-    if isinstance(value, Mapping):
+    if type(value) is dict:
         return {key: _with_objects(one, f"{pointer}/{key}") for key, one in value.items()}
     if isinstance(value, (list, tuple)):
         return [_with_objects(one, f"{pointer}/{index}") for index, one in enumerate(value)]

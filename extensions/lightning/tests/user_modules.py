@@ -161,6 +161,12 @@ class Plain(pl.LightningModule):
         raise ValueError(self.form)
 
 
+class InNemosStyle(Plain):
+    def __init__(self, cfg, trainer=None) -> None:
+        super().__init__()
+        self.rate = cfg.optim.lr
+
+
 class Returns(Plain):
     """A dictionary, or nothing for some batches."""
 

@@ -15,7 +15,7 @@ from hostcore_lightning.frameworks import NemoHyperparams, NemoTrainer
 
 
 def written(**keys: Any) -> NemoHyperparams:
-    return NemoHyperparams(model_id="tiny", module=ImportPath("user_modules:Classifier"), **keys)
+    return NemoHyperparams(**{"model_id": "tiny", "module": ImportPath("user_modules:Classifier"), **keys})
 
 
 def cfg(**keys: Any) -> Any:
@@ -71,3 +71,9 @@ def test_a_module_that_takes_no_configuration() -> None:
     with pytest.raises(InvalidSettings, match="cannot be made of this") as caught:
         NemoTrainer().configure(StepContext(hyperparams=written()))
     assert caught.value.pointer == "/cfg"
+
+
+def test_a_module_reads_its_configuration_by_attributes() -> None:
+    hyperparams = written(module=ImportPath("user_modules:InNemosStyle"), lr=0.25)
+    state = NemoTrainer().configure(StepContext(hyperparams=hyperparams))
+    assert state.module.rate == 0.25
