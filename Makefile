@@ -109,6 +109,10 @@ docs: $(VENV)/test.installed ## Build the documentation into docs/_build/html; a
 gpu-bundle: $(VENV)/test.installed ## Gather wheels for a machine with a GPU and without a network into build/gpu
 	$(PY) benchmarks/gpu_bundle.py collect
 
+.PHONY: third-party
+third-party: $(VENV)/test.installed ## Train, kill and compare with packages of others, each in an environment of its own; ONLY=name
+	$(PY) benchmarks/third_party/run.py $(ONLY)
+
 .PHONY: wheels
 wheels: $(VENV)/test.installed ## Build wheels and source distributions into dist/
 	rm -rf dist
