@@ -28,7 +28,7 @@ extensions = [
     "plugins",
 ]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
-exclude_patterns = ["_build", "how-to/_*"]
+exclude_patterns = ["_build"]
 
 smartquotes_action = "De"
 

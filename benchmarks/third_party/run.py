@@ -1,4 +1,4 @@
-"""Train with packages of others, kill the runs, and compare: the table ``docs/how-to/_third_party.md``.
+"""Train with packages of others, kill the runs, and compare: ``table.md``, for the documentation.
 
 For each folder beside this file: an environment with the package and hostcore, a run that is left alone, and a run that
 is killed three times with SIGKILL. Needs a network.
@@ -16,7 +16,7 @@ from typing import Any, Final
 
 HERE: Final = Path(__file__).parent
 ROOT: Final = HERE.parents[1]
-TABLE: Final = ROOT / "docs/how-to/_third_party.md"
+TABLE: Final = HERE / "table.md"
 OWN: Final = ("hookspecs", "toolkit", "builtin_plugins", ".", "extensions/chaos", "extensions/lightning")
 KILLS: Final = (8, 21, 38)
 HEAD: Final = "| package | module | losses of a run that was killed 3 times | `hostcore verify` |\n|---|---|---|---|\n"
