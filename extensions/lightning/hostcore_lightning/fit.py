@@ -28,9 +28,9 @@ from lightning_utilities.core.apply_func import apply_to_collection
 from torch.nn.parallel import DistributedDataParallel
 
 from hostcore_hookspecs import StepContext, StepControl, StepResult
-from hostcore_lightning.data import random_states_kept
 from hostcore_lightning.metric_names import of_epoch, of_evaluation, of_training
 from hostcore_lightning.metric_states import copied_metric_states, kept, load_metric_states
+from hostcore_lightning.readers import random_states_kept
 from hostcore_lightning.settings import CannotRun
 from hostcore_lightning.trainer_view import Results, TrainerView
 from hostcore_lightning.unsaved import Unsaved

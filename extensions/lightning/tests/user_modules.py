@@ -476,13 +476,50 @@ class NoLoader(pl.LightningDataModule):
     pass
 
 
-class Streamed(Data):
-    def train_dataloader(self):
-        class Rows(IterableDataset):
-            def __iter__(self):
-                yield from range(3)
+class Drawing(IterableDataset):
+    """Rows in an order of its own, with noise from several generators, and without a length."""
 
-        return DataLoader(Rows(), batch_size=2)
+    def __init__(self, rows: TensorDataset) -> None:
+        self.rows, self.rng = rows, random.Random(0)
+
+    def __iter__(self):
+        for index in torch.randperm(len(self.rows)).tolist():
+            x, y = self.rows[index]
+            yield x + 0.1 * torch.randn(4) + self.rng.gauss(0, 0.1), y
+
+
+class Streamed(Data):
+    def train_dataloader(self) -> DataLoader:
+        return DataLoader(Drawing(self.training), batch_size=8, drop_last=True)
+
+
+class Batched(Data):
+    """Batches of rows of one class, in an order that is drawn."""
+
+    def train_dataloader(self) -> DataLoader:
+        class OfOneClass(Sampler):
+            def __init__(self, rows: TensorDataset) -> None:
+                self.classes = [(rows.tensors[1] == one).nonzero().flatten().tolist() for one in (0, 1)]
+
+            def __len__(self) -> int:
+                return sum(len(one) // 8 for one in self.classes)
+
+            def __iter__(self):
+                found = [
+                    one[at : at + 8] for one in map(self.shuffled, self.classes) for at in range(0, len(one) - 7, 8)
+                ]
+                return iter(self.shuffled(found))
+
+            @staticmethod
+            def shuffled(values: list) -> list:
+                return random.sample(values, len(values))
+
+        return DataLoader(self.training, batch_sampler=OfOneClass(self.training))
+
+
+class Unbatched(Data):
+    def train_dataloader(self) -> DataLoader:
+        return DataLoader(self.training, batch_size=None)
 
 
 class Unsteady(Data):
@@ -507,15 +544,6 @@ class Unsteady(Data):
 
 class TooShort(Unsteady):
     says = 9
-
-
-class OwnBatches(Data):
-    def train_dataloader(self):
-        class Batches(torch.utils.data.BatchSampler):
-            pass
-
-        sampler = torch.utils.data.SequentialSampler(self.training)
-        return DataLoader(self.training, batch_sampler=Batches(sampler, 8, False))
 
 
 class Several(Data):

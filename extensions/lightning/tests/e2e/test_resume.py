@@ -45,6 +45,8 @@ def final_state(run: Path) -> str:
 PAIR = {"devices": ["cpu", "cpu"], "device": None}
 AVERAGE = {"hyperparams": {"callbacks": [EMA]}, "validate_every": 7, "test": section(40)}
 OWN_SPLIT = {"hyperparams": {"datamodule": "user_modules:Split"}, "dataset": {**section(160, 8), "workers": 2}}
+#: A row is a batch.
+ALONE = {"dataset": {**section(19, 1), "shuffle": False}}
 SAMPLER = {"hyperparams": {"datamodule": "user_modules:Weighted"}, "dataset": section(160, 8)}
 
 
@@ -64,6 +66,10 @@ SAMPLER = {"hyperparams": {"datamodule": "user_modules:Weighted"}, "dataset": se
             {"hyperparams": {"datamodule": "lit_unsaved:Data", "callbacks": [{"use": "lit_unsaved:Slower"}]}},
             id="state that no state_dict has",
         ),
+        pytest.param("lit_killed:Kept", {**ALONE, "hyperparams": {"datamodule": "user_modules:Batched"}}, id="batches"),
+        pytest.param(
+            "lit_killed:Kept", {**ALONE, "hyperparams": {"datamodule": "user_modules:Streamed"}}, id="a stream"
+        ),
         pytest.param(
             "lit_unsaved:Keeper",
             {"hyperparams": {"datamodule": "lit_unsaved:Data"}, "dataset": {**section(160, 8), "workers": 2}},
@@ -76,7 +82,8 @@ def test_a_killed_run_goes_on_bit_for_bit(tmp_path: Path, module: str, keys: dic
         shutil.copy(HERE / name, tmp_path)
     given = job(module, **keys)
     given["hyperparams"]["module"] = module
-    given["dataset"] |= {"shuffle": True, "batch_size": 8 // len(given.get("devices", ["cpu"]))}
+    if "shuffle" not in given["dataset"]:
+        given["dataset"] |= {"shuffle": True, "batch_size": 8 // len(given.get("devices", ["cpu"]))}
     given |= {"checkpoint_every": 4}
     if "ByHand" not in module:
         given |= {"validation": section(40), "validate_every": keys.get("validate_every", "epoch")}

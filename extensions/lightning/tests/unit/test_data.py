@@ -145,6 +145,33 @@ def test_a_sampler_gives_an_order_for_each_epoch(data: str, rows: int) -> None:
     assert all(one % 4 for one in numbers) if data == "Weighted" else sorted(numbers) == [*range(0, 160, 2)]
 
 
+@pytest.mark.parametrize(
+    ("data", "count"),
+    [pytest.param("Batched", 19, id="batch sampler"), pytest.param("Streamed", 1_000_000, id="stream")],
+)
+def test_a_row_is_a_batch_where_the_loader_makes_them(data: str, count: int) -> None:
+    given = named(data=data)
+    section = {"rows": count, "batch_size": 1, "shuffle": False}
+    found = LightningTrainer().data_sections(given, DataContext())["dataset"]
+    assert found == {"source": "hostcore-lightning/indices", **section}
+
+    def batches(seed: int, epoch: int, *numbers: int) -> list[Any]:
+        loaders = Loaders(given, seed=seed)
+        return [loaders.batch([one], "train", epoch=epoch)[0] for one in numbers]
+
+    whole = batches(1, 3, *range(19))
+    again = batches(1, 3, 7, 8, 2)  # forwards, and back
+    assert all(torch.equal(*pair) for pair in zip(again, (whole[7], whole[8], whole[2]), strict=True))
+    assert not torch.equal(whole[0], batches(1, 4, 0)[0])
+    assert not torch.equal(whole[0], batches(2, 3, 0)[0])
+    if data == "Streamed":
+        (next_pass,) = batches(1, 3, 20)
+        assert not any(torch.equal(next_pass, one) for one in whole)
+    with pytest.raises(InvalidData, match="2 batches of the loader are asked for at once") as caught:
+        Loaders(given, seed=1).batch([0, 1], "train")
+    assert '"batch_size": 1' in str(caught.value.hint)
+
+
 def test_data_is_prepared_once_by_the_ranks_of_a_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MASTER_PORT", "1")
@@ -182,10 +209,9 @@ def test_a_wait_for_another_process_is_told_and_bounded(tmp_path: Path, caplog: 
     ("data", "says", "way_out"),
     [
         ("NoLoader", "NoLoader has no train_dataloader", "LightningDataModule"),
-        ("Streamed", "Streamed.train_dataloader returns a loader of an IterableDataset (Rows)", "__getitem__"),
+        ("Unbatched", "Unbatched.train_dataloader returns a loader with no batches (batch_size=None)", "batch_size"),
         ("Unsteady", "a loader whose Order gives other rows each time", "generator"),
         ("TooShort", "a loader whose Order gives 4 rows, and has a length of 9 of the 160", "__len__"),
-        ("OwnBatches", "a loader with Batches", "batch_size"),
         ("Several", "Several.val_dataloader returns 2 loaders", "ConcatDataset"),
         ("NotALoader", "NotALoader.train_dataloader returns a list_iterator", "DataLoader"),
         (

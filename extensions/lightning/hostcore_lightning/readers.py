@@ -1,0 +1,342 @@
+"""A ``DataLoader`` as rows by number, in an order that the host decides or that follows from seed and epoch.
+
+=============  ==========================================================  ===========================
+reader         a number is                                                 of a loader
+=============  ==========================================================  ===========================
+`Rows`         a row of the dataset; the host shuffles                     with PyTorch's samplers
+`Sampled`      a place in the order that the sampler draws for an epoch    with another sampler
+`Batches`      a batch that the batch sampler draws for an epoch           with another batch sampler
+`Stream`       a batch of the passes over the dataset                      of an ``IterableDataset``
+=============  ==========================================================  ===========================
+"""
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    DistributedSampler,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+)
+
+from hostcore_hookspecs import InvalidData
+from hostcore_lightning.generators import generators_in, seed_each
+from hostcore_lightning.settings import CannotRun
+
+Refuse = Callable[[str, str], CannotRun]
+#: Of an epoch: the rows of each batch, or all rows in one array.
+Order = list[npt.NDArray[np.int64]]
+#: Batches of an epoch over a dataset that does not say how long it is.
+_ENDLESS: Final = 1_000_000
+
+
+class Rows:
+    """Reads rows of the dataset.
+
+    :param seed: The job's.
+    """
+
+    def __init__(self, loader: DataLoader[Any], *, seed: int) -> None:
+        self.loader, self._seed = loader, seed
+        #: Random generators that the dataset and ``collate_fn`` hold; None: not yet searched for.
+        self._generators: list[Any] | None = None
+
+    @property
+    def count(self) -> int:
+        """Rows of an epoch."""
+        return len(self.loader.dataset)  # type: ignore[arg-type]
+
+    @property
+    def section(self) -> dict[str, Any]:
+        """Keys of the section of a job that describes the loader."""
+        section = {"rows": self.count, "batch_size": self.loader.batch_size, "shuffle": self._shuffles}
+        return section | ({"workers": self.loader.num_workers} if self.loader.num_workers else {})
+
+    @property
+    def _shuffles(self) -> bool:
+        sampler = self.loader.sampler
+        return isinstance(sampler, RandomSampler) or (isinstance(sampler, DistributedSampler) and sampler.shuffle)
+
+    def check(self, refuse: Refuse) -> None:
+        """Check that the order of an epoch is the same when it is drawn again; the host's is.
+
+        :raises CannotRun: It is not, or has other rows than the dataset.
+        """
+
+    def read(self, numbers: Sequence[int], *, epoch: int, seed: int) -> Any:  # noqa: ARG002 - the order is the host's
+        """Return the batch of some rows.
+
+        :param seed: Of what is drawn for it: from the global generators, and those that the dataset holds.
+        """
+        return self._collated(numbers, seed)
+
+    def _collated(self, numbers: Sequence[int], seed: int) -> Any:
+        known = self._generators
+        generators = self._found_generators() if known is None else known
+        batch = self._read(numbers, generators, seed)
+        if known is None:  # once more: some datasets make theirs when the first row is read
+            self._generators = self._found_generators()
+            if len(self._generators) > len(generators):
+                batch = self._read(numbers, self._generators, seed)
+        return batch
+
+    def _found_generators(self) -> list[Any]:
+        return generators_in(self.loader.dataset, self.loader.collate_fn)
+
+    def _read(self, numbers: Sequence[int], generators: Sequence[Any], seed: int) -> Any:
+        dataset: Any = self.loader.dataset
+        read = getattr(dataset, "__getitems__", None)
+        with seeded(seed):
+            seed_each(generators, seed)
+            return self.loader.collate_fn(read(numbers) if read is not None else [dataset[one] for one in numbers])
+
+
+class Sampled(Rows):
+    """Reads rows at places in the order of the loader's sampler."""
+
+    def __init__(self, loader: DataLoader[Any], *, seed: int) -> None:
+        super().__init__(loader, seed=seed)
+        #: The order of an epoch.
+        self._drawn: tuple[int, Order] | None = None
+
+    @property
+    def count(self) -> int:
+        """Rows of an epoch, as the sampler says."""
+        return len(self._sampler)
+
+    @property
+    def _shuffles(self) -> bool:
+        return False
+
+    @property
+    def _sampler(self) -> Any:
+        return self.loader.sampler
+
+    def check(self, refuse: Refuse) -> None:
+        """Draw an epoch twice."""
+        one, other = (self._draw(0) for _ in range(2))
+        size, kind = super().count, type(self._sampler).__name__
+        given = self._length(one)
+        if given != self.count or not given or not all(each.min() >= 0 and each.max() < size for each in one):
+            raise refuse(
+                f"a loader whose {kind} gives {given} {self._noun}, and has a length of {self.count} of the {size} "
+                "of the dataset",
+                f"its __len__ must be the number of {self._noun} of an epoch",
+            )
+        if any(not np.array_equal(*pair) for pair in zip(one, other, strict=True)):
+            raise refuse(
+                f"a loader whose {kind} gives other {self._noun} each time, whatever the seed: no run could go on "
+                "exactly",
+                "let it draw from the global generators, or from a torch.Generator in its attribute `generator`",
+            )
+
+    _noun = "rows"
+
+    def read(self, numbers: Sequence[int], *, epoch: int, seed: int) -> Any:
+        """Return the batch of the rows at some places."""
+        (order,) = self._order(epoch)
+        return self._collated(order[numbers].tolist(), seed)
+
+    def _order(self, epoch: int) -> Order:
+        if self._drawn is None or self._drawn[0] != epoch:
+            self._drawn = epoch, self._draw(epoch)
+        return self._drawn[1]
+
+    def _draw(self, epoch: int) -> Order:
+        """Return the order of an epoch, which follows from the job's seed and the epoch alone."""
+        own = _seed_of(self._seed, epoch)
+        with seeded(own):
+            one: Any
+            for one in (self._sampler, getattr(self._sampler, "sampler", None)):
+                seed_each(generators_in(one), own)
+                if isinstance(generator := getattr(one, "generator", None), torch.Generator):
+                    generator.manual_seed(own)
+                if hasattr(one, "set_epoch"):
+                    one.set_epoch(epoch)
+            return self._iterated()
+
+    def _iterated(self) -> Order:
+        return [np.fromiter(self._sampler, np.int64)]
+
+    def _length(self, order: Order) -> int:
+        return len(order[0])
+
+
+class Batches(Sampled):
+    """Reads batches of the loader's batch sampler; the host takes one at a time."""
+
+    _noun = "batches"
+
+    @property
+    def _sampler(self) -> Any:
+        return self.loader.batch_sampler
+
+    @property
+    def section(self) -> dict[str, Any]:
+        """Keys of the section of a job: a row of it is a batch."""
+        return super().section | {"batch_size": 1}
+
+    def read(self, numbers: Sequence[int], *, epoch: int, seed: int) -> Any:
+        """Return a batch."""
+        return self._collated(self._order(epoch)[_alone(numbers)].tolist(), seed)
+
+    def _iterated(self) -> Order:
+        return [np.fromiter(batch, np.int64) for batch in self._sampler]
+
+    def _length(self, order: Order) -> int:
+        return len(order)
+
+
+class Stream(Rows):
+    """Reads the batches of an ``IterableDataset``, one after the other, and from the beginning where one is behind.
+
+    A pass begins with the generators in a state that follows from seed and epoch, so that the batches are the same
+    again. When it ends before the epoch does, another one begins.
+    """
+
+    def __init__(self, loader: DataLoader[Any], *, seed: int) -> None:
+        super().__init__(loader, seed=seed)
+        self._epoch = self._place = -1
+        self._batches: Iterator[Any] = iter(())
+
+    @property
+    def count(self) -> int:
+        """Batches of an epoch."""
+        try:
+            return len(self.loader)
+        except TypeError:
+            return _ENDLESS
+
+    @property
+    def section(self) -> dict[str, Any]:
+        """Keys of the section of a job: a row of it is a batch."""
+        return {"rows": self.count, "batch_size": 1, "shuffle": False}
+
+    def read(self, numbers: Sequence[int], *, epoch: int, seed: int) -> Any:  # noqa: ARG002 - a pass has a seed
+        """Return a batch; those before it are read as well."""
+        number = _alone(numbers)
+        if epoch != self._epoch or number <= self._place:
+            self._epoch, self._place, self._batches = epoch, -1, self._passes(epoch)
+        while self._place < number:
+            batch = next(self._batches)
+            self._place += 1
+        return batch
+
+    def _passes(self, epoch: int) -> Iterator[Any]:
+        turn = 0
+        while True:
+            is_empty = True
+            for batch in self._pass(_seed_of(self._seed, epoch, turn)):
+                is_empty = False
+                yield batch
+            if is_empty:
+                raise InvalidData(f"the dataset {type(self.loader.dataset).__name__} gives no batch")
+            turn += 1
+
+    def _pass(self, seed: int) -> Iterator[Any]:
+        """The batches of a pass. What it draws goes on where its last batch has left the generators."""
+        with seeded(seed):
+            seed_each(self._found_generators(), seed)
+            rows, states = iter(self.loader.dataset), random_states()
+        while True:
+            with random_states_kept():
+                set_random_states(states)
+                batch = self._next(rows)
+                states = random_states()
+            if batch is None:
+                return
+            yield batch[0]
+
+    def _next(self, rows: Iterator[Any]) -> tuple[Any] | None:
+        """Return the next batch, in a tuple."""
+        size = self.loader.batch_size
+        taken = [*islice(rows, size or 1)]
+        if not taken or (size and self.loader.drop_last and len(taken) < size):
+            return None
+        return (self.loader.collate_fn(taken if size else taken[0]),)
+
+
+def reader_of(loader: DataLoader[Any], refuse: Refuse, *, seed: int) -> Rows:
+    """Return the reader of a loader.
+
+    :param refuse: Makes the error, of what the loader is and a way out.
+    :raises CannotRun: Its order has no length.
+    """
+    if isinstance(loader.dataset, IterableDataset):
+        return Stream(loader, seed=seed)
+    if loader.batch_sampler is None:
+        raise refuse("a loader with no batches (batch_size=None)", "set batch_size: the host cuts the batches")
+    own_batches = type(loader.batch_sampler) is not BatchSampler
+    sampler: Any = loader.batch_sampler if own_batches else loader.sampler
+    if not own_batches and _is_of_torch(loader):
+        return Rows(loader, seed=seed)
+    if not hasattr(sampler, "__len__"):
+        kind = type(sampler).__name__
+        raise refuse(f"a loader with a sampler without a length ({kind})", "give it __len__: how long an epoch is")
+    return (Batches if own_batches else Sampled)(loader, seed=seed)
+
+
+def _is_of_torch(loader: DataLoader[Any]) -> bool:
+    """Return whether a sampler selects all rows of an epoch, in order or shuffled."""
+    sampler, rows = loader.sampler, loader.dataset
+    return type(sampler) in (SequentialSampler, DistributedSampler) or (
+        type(sampler) is RandomSampler and not sampler.replacement and len(sampler) == len(rows)  # type: ignore[arg-type]
+    )
+
+
+def _alone(numbers: Sequence[int]) -> int:
+    if len(numbers) != 1:
+        raise InvalidData(
+            f"{len(numbers)} batches of the loader are asked for at once",
+            pointer="/dataset/batch_size",
+            hint='write "batch_size": 1: a row is a batch that the loader makes',
+        )
+    return numbers[0]
+
+
+def _seed_of(*parts: int) -> int:
+    return int(np.random.SeedSequence(parts).generate_state(1)[0])
+
+
+# The global generators.
+
+
+def random_states() -> tuple[Any, ...]:
+    """Return the states of the global generators of Python, NumPy and torch's CPU."""
+    return random.getstate(), np.random.get_state(), torch.get_rng_state()
+
+
+def set_random_states(states: tuple[Any, ...]) -> None:
+    """Give the global generators states that :func:`random_states` returned."""
+    random.setstate(states[0])
+    np.random.set_state(states[1])
+    torch.set_rng_state(states[2])
+
+
+@contextmanager
+def random_states_kept() -> Iterator[None]:
+    """Behind it, the global generators are as they were before."""
+    states = random_states()
+    try:
+        yield
+    finally:
+        set_random_states(states)
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """While entered, the global generators begin from a seed; behind it, they are as before."""
+    with random_states_kept():
+        random.seed(seed)
+        np.random.seed(seed)
+        torch.default_generator.manual_seed(seed)
+        yield
