@@ -22,7 +22,7 @@ from lightning.pytorch.trainer.call import _call_callback_hooks, _call_configure
 from hostcore_hookspecs import StepContext
 from hostcore_lightning.checkpoint import load_weights
 from hostcore_lightning.fit import Fit
-from hostcore_lightning.making import made, overrides
+from hostcore_lightning.making import check_class, made, overrides
 from hostcore_lightning.settings import CannotRun, Hyperparams
 from hostcore_lightning.trainer_view import TrainerView
 from hostcore_lightning.unsaved import Unsaved
@@ -100,10 +100,7 @@ def configured(
 
 def _check(module: LightningModule, ctx: StepContext, hyperparams: Hyperparams) -> None:
     cls, name = type(module), type(module).__name__
-    if not overrides(cls, "training_step", LightningModule):
-        raise CannotRun("/module", f"{name} has no training_step", hint="give it training_step(self, batch, batch_idx)")
-    if not overrides(cls, "configure_optimizers", LightningModule):
-        raise CannotRun("/module", f"{name} has no configure_optimizers", hint="return an optimizer from it")
+    check_class(cls)
     for split, method in _NEEDED.items():
         if getattr(ctx.job, split) is not None and not overrides(cls, method, LightningModule):
             raise CannotRun(

@@ -8,6 +8,8 @@ import inspect
 from collections.abc import Mapping
 from typing import Any, Final
 
+from lightning.pytorch import LightningModule
+
 from hostcore_hookspecs import ImportPath
 from hostcore_lightning.settings import CannotRun
 
@@ -24,8 +26,8 @@ def made(path: ImportPath[Any], init: Mapping[str, Any], base: type, *, pointer:
     :raises CannotRun: It is something else, or cannot be made of these arguments.
     """
     found, beside = path.load(), _beside(pointer)
-    if inspect.isclass(found) and not issubclass(found, base):
-        raise CannotRun(pointer, f"{path} is no {base.__name__} but {_kind(found)}", hint=_hint(found, base))
+    if inspect.isclass(found):
+        _check_base(found, path, base, pointer)
     if isinstance(found, base):
         if init:
             raise CannotRun(beside, f"{path} is an instance, which takes no arguments", hint=f"remove {beside[1:]}")
@@ -43,9 +45,13 @@ def made(path: ImportPath[Any], init: Mapping[str, Any], base: type, *, pointer:
 
 
 def class_of(path: ImportPath[Any], init: Mapping[str, Any], base: type, *, pointer: str) -> type:
-    """The class of what :func:`made` returns; a function is called for it."""
+    """The class of what :func:`made` returns; a function is called for it.
+
+    :raises CannotRun: As :func:`made`.
+    """
     found = path.load()
     if inspect.isclass(found):
+        _check_base(found, path, base, pointer)
         return found
     return type(found) if isinstance(found, base) else type(made(path, init, base, pointer=pointer))
 
@@ -53,6 +59,24 @@ def class_of(path: ImportPath[Any], init: Mapping[str, Any], base: type, *, poin
 def overrides(cls: type, method: str, base: type) -> bool:
     """Return whether a class has a method of its own in place of that of its base."""
     return getattr(cls, method) is not getattr(base, method)
+
+
+def _check_base(cls: type, path: ImportPath[Any], base: type, pointer: str) -> None:
+    if not issubclass(cls, base):
+        raise CannotRun(pointer, f"{path} is no {base.__name__} but {_kind(cls)}", hint=_hint(cls, base))
+
+
+def check_class(cls: type) -> None:
+    """Check that the class of a module has what every training needs.
+
+    :raises CannotRun: It lacks a method.
+    """
+    for method, hint in (
+        ("training_step", "give it training_step(self, batch, batch_idx)"),
+        ("configure_optimizers", "return an optimizer from it"),
+    ):
+        if not overrides(cls, method, LightningModule):
+            raise CannotRun("/module", f"{cls.__name__} has no {method}", hint=hint)
 
 
 def _called(found: Any, path: ImportPath[Any], init: Mapping[str, Any], beside: str) -> Any:

@@ -51,6 +51,14 @@ def test_a_split_without_a_step_or_a_loader_has_no_section(
     assert (found.keys() if found else None) == sections
 
 
+@pytest.mark.parametrize(("module", "lacks"), [("NoStep", "training_step"), ("NoOptimizer", "configure_optimizers")])
+def test_a_job_of_a_module_that_cannot_train_is_not_valid(module: str, lacks: str) -> None:
+    """``hostcore validate`` asks for the data, and makes no module."""
+    with pytest.raises(CannotRun, match=f"{module} has no {lacks}") as caught:
+        LightningTrainer().data_sections(named(module), DataContext())
+    assert caught.value.pointer == "/module"
+
+
 def test_a_data_module_may_ask_how_many_ranks_there_are_and_little_else() -> None:
     found = LightningTrainer().data_sections(named(data="AsksTrainer"), DataContext(world_size=2))
     assert found is not None
