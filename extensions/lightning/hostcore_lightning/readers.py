@@ -1,13 +1,13 @@
 """A ``DataLoader`` as rows by number, in an order that the host decides or that follows from seed and epoch.
 
-=============  ==========================================================  ===========================
-reader         a number is                                                 of a loader
-=============  ==========================================================  ===========================
-`Rows`         a row of the dataset; the host shuffles                     with PyTorch's samplers
-`Sampled`      a place in the order that the sampler draws for an epoch    with another sampler
-`Batches`      a batch that the batch sampler draws for an epoch           with another batch sampler
-`Stream`       a batch of the passes over the dataset                      of an ``IterableDataset``
-=============  ==========================================================  ===========================
+===============  ========================================================  ===========================
+reader           a number is                                               of a loader
+===============  ========================================================  ===========================
+`RowReader`      a row of the dataset; the host shuffles                   with PyTorch's samplers
+`SampledReader`  a place in the order that the sampler draws for an epoch  with another sampler
+`BatchReader`    a batch that the batch sampler draws for an epoch         with another batch sampler
+`StreamReader`   a batch of the passes over the dataset                    of an ``IterableDataset``
+===============  ========================================================  ===========================
 """
 
 import random
@@ -39,7 +39,7 @@ Order = list[npt.NDArray[np.int64]]
 _ENDLESS: Final = 1_000_000
 
 
-class Rows:
+class RowReader:
     """Reads rows of the dataset.
 
     :param seed: The job's.
@@ -100,7 +100,7 @@ class Rows:
             return self.loader.collate_fn(read(numbers) if read is not None else [dataset[one] for one in numbers])
 
 
-class Sampled(Rows):
+class SampledReader(RowReader):
     """Reads rows at places in the order of the loader's sampler."""
 
     def __init__(self, loader: DataLoader[Any], *, seed: int) -> None:
@@ -110,7 +110,7 @@ class Sampled(Rows):
 
     @property
     def count(self) -> int:
-        """Rows of an epoch, as the sampler says."""
+        """Rows of an epoch, which is the length of the sampler."""
         return len(self._sampler)
 
     @property
@@ -171,7 +171,7 @@ class Sampled(Rows):
         return len(order[0])
 
 
-class Batches(Sampled):
+class BatchReader(SampledReader):
     """Reads batches of the loader's batch sampler; the host takes one at a time."""
 
     _noun = "batches"
@@ -196,7 +196,7 @@ class Batches(Sampled):
         return len(order)
 
 
-class Stream(Rows):
+class StreamReader(RowReader):
     """Reads the batches of an ``IterableDataset``, one after the other, and from the beginning where one is behind.
 
     A pass begins with the generators in a state that follows from seed and epoch, so that the batches are the same
@@ -265,24 +265,24 @@ class Stream(Rows):
         return (self.loader.collate_fn(taken if size else taken[0]),)
 
 
-def reader_of(loader: DataLoader[Any], refuse: Refuse, *, seed: int) -> Rows:
+def reader_of(loader: DataLoader[Any], refuse: Refuse, *, seed: int) -> RowReader:
     """Return the reader of a loader.
 
     :param refuse: Makes the error, of what the loader is and a way out.
     :raises CannotRun: Its order has no length.
     """
     if isinstance(loader.dataset, IterableDataset):
-        return Stream(loader, seed=seed)
+        return StreamReader(loader, seed=seed)
     if loader.batch_sampler is None:
         raise refuse("a loader with no batches (batch_size=None)", "set batch_size: the host cuts the batches")
     own_batches = type(loader.batch_sampler) is not BatchSampler
     sampler: Any = loader.batch_sampler if own_batches else loader.sampler
     if not own_batches and _is_of_torch(loader):
-        return Rows(loader, seed=seed)
+        return RowReader(loader, seed=seed)
     if not hasattr(sampler, "__len__"):
         kind = type(sampler).__name__
         raise refuse(f"a loader with a sampler without a length ({kind})", "give it __len__: how long an epoch is")
-    return (Batches if own_batches else Sampled)(loader, seed=seed)
+    return (BatchReader if own_batches else SampledReader)(loader, seed=seed)
 
 
 def _is_of_torch(loader: DataLoader[Any]) -> bool:
