@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader
 from hostcore_hookspecs import InvalidData
 from hostcore_lightning.making import class_of, made, overrides
 from hostcore_lightning.preparing import prepare_once
-from hostcore_lightning.readers import Refuse, RowReader, reader_of, seeded
+from hostcore_lightning.readers import LoaderReader, Refuse, reader_of, seeded
 from hostcore_lightning.settings import CannotRun, Hyperparams, TrainerInternal
 
 SOURCE: Final = "hostcore-lightning/indices"
@@ -65,7 +65,7 @@ class Loaders:
         self.owner.trainer = DataView(self._pointer, rank=rank, world_size=world_size)
         self._module_class = module_class(hyperparams)
         self._stages: set[str] = set()
-        self._readers: dict[str, RowReader | None] = {}
+        self._readers: dict[str, LoaderReader | None] = {}
 
     def prepare(self, cache_dir: str = "") -> None:
         """Call ``prepare_data``, as Lightning does: of the data module, and of the module behind it.
@@ -129,7 +129,7 @@ class Loaders:
         reader = self._reader(split)
         return None if reader is None else reader.loader
 
-    def _reader(self, split: str) -> RowReader | None:
+    def _reader(self, split: str) -> LoaderReader | None:
         if split not in self._readers:
             loader = self._found(split)
             found = None if loader is None else reader_of(loader, self._refusal(split), seed=self._seed)

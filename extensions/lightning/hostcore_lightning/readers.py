@@ -3,7 +3,7 @@
 ===============  ========================================================  ===========================
 reader           a number is                                               of a loader
 ===============  ========================================================  ===========================
-`RowReader`      a row of the dataset; the host shuffles                   with PyTorch's samplers
+`LoaderReader`   a row of the dataset; the host shuffles                   with PyTorch's samplers
 `SampledReader`  a place in the order that the sampler draws for an epoch  with another sampler
 `BatchReader`    a batch that the batch sampler draws for an epoch         with another batch sampler
 `StreamReader`   a batch of the passes over the dataset                    of an ``IterableDataset``
@@ -39,7 +39,7 @@ Order = list[npt.NDArray[np.int64]]
 _ENDLESS: Final = 1_000_000
 
 
-class RowReader:
+class LoaderReader:
     """Reads rows of the dataset.
 
     :param seed: The job's.
@@ -100,7 +100,7 @@ class RowReader:
             return self.loader.collate_fn(read(numbers) if read is not None else [dataset[one] for one in numbers])
 
 
-class SampledReader(RowReader):
+class SampledReader(LoaderReader):
     """Reads rows at places in the order of the loader's sampler."""
 
     def __init__(self, loader: DataLoader[Any], *, seed: int) -> None:
@@ -196,7 +196,7 @@ class BatchReader(SampledReader):
         return len(order)
 
 
-class StreamReader(RowReader):
+class StreamReader(LoaderReader):
     """Reads the batches of an ``IterableDataset``, one after the other, and from the beginning where one is behind.
 
     A pass begins with the generators in a state that follows from seed and epoch, so that the batches are the same
@@ -265,7 +265,7 @@ class StreamReader(RowReader):
         return (self.loader.collate_fn(taken if size else taken[0]),)
 
 
-def reader_of(loader: DataLoader[Any], refuse: Refuse, *, seed: int) -> RowReader:
+def reader_of(loader: DataLoader[Any], refuse: Refuse, *, seed: int) -> LoaderReader:
     """Return the reader of a loader.
 
     :param refuse: Makes the error, of what the loader is and a way out.
@@ -278,7 +278,7 @@ def reader_of(loader: DataLoader[Any], refuse: Refuse, *, seed: int) -> RowReade
     own_batches = type(loader.batch_sampler) is not BatchSampler
     sampler: Any = loader.batch_sampler if own_batches else loader.sampler
     if not own_batches and _is_of_torch(loader):
-        return RowReader(loader, seed=seed)
+        return LoaderReader(loader, seed=seed)
     if not hasattr(sampler, "__len__"):
         kind = type(sampler).__name__
         raise refuse(f"a loader with a sampler without a length ({kind})", "give it __len__: how long an epoch is")
