@@ -9,6 +9,7 @@ from typing import Any, Final
 from hostcore.events.codec import finite
 from hostcore.plugins.errors import one_line
 from hostcore.worker.metrics import read_metrics
+from hostcore.worker.ranks.outcome import on_first
 from hostcore.worker.training import Training
 from hostcore_hookspecs import events
 
@@ -51,7 +52,7 @@ def _train(training: Training) -> None:
             if hooks.on_batch_end is not None:
                 hooks.on_batch_end(result, run_state, ctx)
             emit_probe(training, result)
-            if training.ranks.world_size == 1 and training.meter.clock() > until:
+            if on_first(training.ranks, lambda: training.meter.clock() > until):
                 return
 
 

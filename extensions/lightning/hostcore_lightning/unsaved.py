@@ -33,8 +33,8 @@ _MANAGED: Final[Mapping[type, frozenset[str]]] = {
 }
 #: Packages whose objects keep no state of the user's, or store it otherwise.
 _LIBRARIES: Final = sys.stdlib_module_names | {
-    *("datasets", "hostcore", "lightning", "numpy", "pandas", "pyarrow", "pytorch_lightning", "tokenizers", "torch"),
-    "torchmetrics",
+    *("datasets", "hostcore", "lightning", "matplotlib", "numpy", "omegaconf", "pandas", "PIL", "polars", "pyarrow"),
+    *("pytorch_lightning", "tokenizers", "torch", "torchmetrics", "transformers"),
 }
 _PLAIN: Final = (bool, int, float, str, bytes, type(None))
 _SETS: Final = {"set": set, "frozenset": frozenset, "deque": deque}
@@ -74,7 +74,7 @@ class Unsaved:
         self._module, self._datamodule, self._callbacks = module, datamodule, callbacks
         self._device, self._warn, self._stores = device, warn, stores
         saved = self._saved_memory()
-        self._before = {name: _mark(value, saved) for name, value in self._attributes()}
+        self._before = {name: _mark_of(value, saved) for name, value in self._attributes()}
         #: Attributes that have changed once.
         self._changing: set[str] = set()
         self._reported: set[str] = set()
@@ -84,18 +84,20 @@ class Unsaved:
         saved = self._saved_memory()
         found = {}
         for name, value in self._attributes():
-            if name not in self._changing and name in self._before and self._before[name] == _mark(value, saved):
+            if name not in self._changing and name in self._before and self._before[name] == _mark_of(value, saved):
                 continue
             self._changing.add(name)
             is_data = name.startswith("datamodule.")
-            if is_data and _size(value) > _MOST_DATA_BYTES:
-                continue  # a cache of rows
             try:
+                if is_data and _size(value) > _MOST_DATA_BYTES:
+                    continue  # a cache of rows
                 if not self._stores:
                     raise CannotStore('"capture": "off"')
                 if (count := _count(value)) > _MOST_STORED:
                     raise CannotStore(f"it has {count:,} elements")
                 found[name] = _encoded(value, saved)
+            except RecursionError:
+                self._report(name, "it contains itself")
             except CannotStore as error:
                 if not is_data:  # it makes loaders and datasets when they are needed
                     self._report(name, str(error))
@@ -122,15 +124,15 @@ class Unsaved:
 
     def _saved_memory(self) -> frozenset[int]:
         """The addresses of tensors that ``state_dict`` has, or that are of a metric."""
-        tensors = [*self._module.parameters(), *self._module.buffers()]
-        return frozenset(one.untyped_storage().data_ptr() for one in tensors if one.layout is torch.strided)
+        return frozenset(filter(None, map(_address, [*self._module.parameters(), *self._module.buffers()])))
 
     def _owners(self) -> Iterator[tuple[str, Any]]:
         """The objects whose attributes are compared, each once, by name."""
         seen: set[int] = set()
         stack: list[tuple[str, Any]] = []
         for index, callback in enumerate(self._callbacks):
-            if type(callback).state_dict is Callback.state_dict:
+            cls = type(callback)
+            if cls.state_dict is Callback.state_dict and cls.__module__.partition(".")[0] not in _LIBRARIES:
                 stack.append((f"callbacks.{index}", callback))
         if self._datamodule is not None:
             stack.append(("datamodule", self._datamodule))
@@ -159,16 +161,18 @@ def _own_attributes(owner: Any) -> list[tuple[str, Any]]:
     return [(name, value) for name, value in vars(owner).items() if name not in managed and name != "trainer"]
 
 
-def _objects_in(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+def _objects_in(value: Any, path: str = "", levels: int = 8) -> Iterator[tuple[str, Any]]:
     """A value, or the elements of containers in it, with their places."""
+    if not levels:
+        return
     if isinstance(value, (list, tuple, deque)) and len(value) <= _MOST_ELEMENTS:
         for index, one in enumerate(value):
             if not isinstance(one, _PLAIN):
-                yield from _objects_in(one, f"{path}[{index}]")
+                yield from _objects_in(one, f"{path}[{index}]", levels - 1)
     elif isinstance(value, dict) and len(value) <= _MOST_ELEMENTS:
         for key, one in value.items():
             if not isinstance(one, _PLAIN):
-                yield from _objects_in(one, f"{path}[{key!r}]")
+                yield from _objects_in(one, f"{path}[{key!r}]", levels - 1)
     else:
         yield path, value
 
@@ -204,8 +208,19 @@ class _SameTensor:
     __hash__ = None  # type: ignore[assignment]
 
 
+def _mark_of(value: Any, saved: frozenset[int]) -> Any:
+    """Return what is equal as long as a value is; of one that contains itself, its identity."""
+    try:
+        return _mark(value, saved)
+    except RecursionError:
+        return id(value)
+
+
 def _mark(value: Any, saved: frozenset[int]) -> Any:
-    """Return what is equal as long as a value is."""
+    """As :func:`_mark_of`.
+
+    :raises RecursionError: The value contains itself.
+    """
     if isinstance(value, _PLAIN):
         return type(value), value
     if isinstance(value, torch.Tensor):
@@ -252,7 +267,15 @@ def _count(value: Any) -> int:
 
 
 def _is_saved(tensor: torch.Tensor, saved: frozenset[int]) -> bool:
-    return tensor.layout is torch.strided and tensor.untyped_storage().data_ptr() in saved
+    return _address(tensor) in saved
+
+
+def _address(tensor: torch.Tensor) -> int:
+    """Return the address of a tensor's memory; 0 for an empty one, and one without memory of its own."""
+    try:
+        return tensor.untyped_storage().data_ptr()
+    except (RuntimeError, NotImplementedError):  # sparse, or spread over ranks
+        return 0
 
 
 # Storage.

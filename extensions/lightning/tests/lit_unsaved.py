@@ -122,6 +122,11 @@ class Opaque(user_modules.Plain):
 
     count = 0
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.around: dict[str, object] = {}
+        self.around["again"] = self.around
+
     def training_step(self, batch):
         self.count += 1
         self.last, self.history = [object()], [0.5] * 100_001
