@@ -10,7 +10,7 @@ Run = Callable[..., Any]
 
 
 def test_a_signal_that_one_rank_gets_stops_all_after_the_same_step(run: Run) -> None:
-    keys = {"max_steps": 5000, "callbacks": ["rank_trainer:Told"], "metric_every": 1000}
+    keys = {"max_steps": 5000, "callbacks": ["rank_trainer:Told"], "metric_every": 1000, "prove_resume": 2}
     outcome = run("signal", 2, hyperparams={"does": "sigterm:1:3"}, **keys)
 
     assert outcome.codes == [0, 0], outcome.output()
@@ -22,6 +22,8 @@ def test_a_signal_that_one_rank_gets_stops_all_after_the_same_step(run: Run) -> 
     assert [one["requested_by"] for one in outcome.notes(0)["stops"]] == ["signal:SIGTERM"]
     assert [one for one in outcome.told(0) if one[0] == "stop"] == [one for one in outcome.told(1) if one[0] == "stop"]
     assert outcome.host(min(steps))["progress"]["step"] == min(steps)
+    probed = [one["step"] - min(steps) for one in outcome.events(name="resume_probe")]
+    assert probed == [1, 2], "both ranks have trained these, and stand where they stood"
 
 
 @pytest.mark.parametrize("who", ["1", "*"])
