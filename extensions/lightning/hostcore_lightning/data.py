@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from lightning.pytorch import LightningDataModule, LightningModule
+from lightning.pytorch.utilities import CombinedLoader
 from torch.utils.data import DataLoader
 
 from hostcore_hookspecs import InvalidData
@@ -132,7 +133,10 @@ class Loaders:
     def _reader(self, split: str) -> LoaderReader | None:
         if split not in self._readers:
             loader = self._found(split)
-            found = None if loader is None else reader_of(loader, self._refusal(split), seed=self._seed)
+            found = None
+            if loader is not None:
+                make = getattr(self.owner, _METHODS[split])
+                found = reader_of(loader, make, self._refusal(split), seed=self._seed)
             self._readers[split] = found
         return self._readers[split]
 
@@ -192,13 +196,13 @@ def datamodule_of(hyperparams: Hyperparams) -> LightningDataModule | None:
 
 
 def _check(loader: Any, refuse: Refuse) -> None:
-    """:raises CannotRun: It is no single DataLoader."""
-    if isinstance(loader, (Sequence, Mapping)):
+    """:raises CannotRun: It is no single loader."""
+    if isinstance(loader, (Sequence, Mapping, CombinedLoader)):
+        raise refuse("several loaders", "return one DataLoader, over a torch.utils.data.ConcatDataset if need be")
+    if not hasattr(loader, "__iter__"):
         raise refuse(
-            f"{len(loader)} loaders", "return one DataLoader, over a torch.utils.data.ConcatDataset if need be"
+            f"a {type(loader).__name__}", "return a torch.utils.data.DataLoader, or another iterable of batches"
         )
-    if not isinstance(loader, DataLoader):
-        raise refuse(f"a {type(loader).__name__}", "return a torch.utils.data.DataLoader: the host reads its dataset")
 
 
 def _name(owner: object) -> str:

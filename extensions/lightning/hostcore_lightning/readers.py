@@ -1,17 +1,18 @@
 """A ``DataLoader`` as rows by number, in an order that the host decides or that follows from seed and epoch.
 
-===============  ========================================================  ===========================
-reader           a number is                                               of a loader
-===============  ========================================================  ===========================
-`LoaderReader`   a row of the dataset; the host shuffles                   with PyTorch's samplers
-`SampledReader`  a place in the order that the sampler draws for an epoch  with another sampler
-`BatchReader`    a batch that the batch sampler draws for an epoch         with another batch sampler
-`StreamReader`   a batch of the passes over the dataset                    of an ``IterableDataset``
-===============  ========================================================  ===========================
+================  ========================================================  ===========================
+reader            a number is                                               of a loader
+================  ========================================================  ===========================
+`LoaderReader`    a row of the dataset; the host shuffles                   with PyTorch's samplers
+`SampledReader`   a place in the order that the sampler draws for an epoch  with another sampler
+`BatchReader`     a batch that the batch sampler draws for an epoch         with another batch sampler
+`StreamReader`    a batch of the passes over the dataset                    of an ``IterableDataset``
+`IterableReader`  a batch of the passes over the iterable                   that is no ``DataLoader``
+================  ========================================================  ===========================
 """
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from typing import Any, Final
@@ -35,6 +36,7 @@ from hostcore_lightning.settings import CannotRun
 Refuse = Callable[[str, str], CannotRun]
 #: Of an epoch: the rows of each batch, or all rows in one array.
 Order = list[npt.NDArray[np.int64]]
+_END: Final = object()
 #: Batches of an epoch over a dataset that does not say how long it is.
 _ENDLESS: Final = 1_000_000
 
@@ -239,38 +241,60 @@ class StreamReader(LoaderReader):
                 is_empty = False
                 yield batch
             if is_empty:
-                raise InvalidData(f"the dataset {type(self.loader.dataset).__name__} gives no batch")
+                of = getattr(self.loader, "dataset", self.loader)
+                raise InvalidData(f"{type(of).__name__} gives no batch to train on or to evaluate")
             turn += 1
 
     def _pass(self, seed: int) -> Iterator[Any]:
         """The batches of a pass. What it draws goes on where its last batch has left the generators."""
         with seeded(seed):
             seed_each(self._found_generators(), seed)
-            rows, states = iter(self.loader.dataset), random_states()
+            batches, states = self._iterated_batches(), random_states()
         while True:
             with random_states_kept():
                 set_random_states(states)
-                batch = self._next(rows)
+                batch = next(batches, _END)
                 states = random_states()
-            if batch is None:
+            if batch is _END:
                 return
-            yield batch[0]
+            yield batch
 
-    def _next(self, rows: Iterator[Any]) -> tuple[Any] | None:
-        """Return the next batch, in a tuple."""
-        size = self.loader.batch_size
-        taken = [*islice(rows, size or 1)]
-        if not taken or (size and self.loader.drop_last and len(taken) < size):
-            return None
-        return (self.loader.collate_fn(taken if size else taken[0]),)
+    def _iterated_batches(self) -> Iterator[Any]:
+        rows, size = iter(self.loader.dataset), self.loader.batch_size
+        while taken := [*islice(rows, size or 1)]:
+            if size and self.loader.drop_last and len(taken) < size:
+                return
+            yield self.loader.collate_fn(taken if size else taken[0])
 
 
-def reader_of(loader: DataLoader[Any], refuse: Refuse, *, seed: int) -> LoaderReader:
+class IterableReader(StreamReader):
+    """Reads the batches of an iterable that is no ``DataLoader``, of which each pass makes a new one.
+
+    :param make: Calls the method that returned the iterable.
+    """
+
+    def __init__(self, loader: Any, make: Callable[[], Iterable[Any]], *, seed: int) -> None:
+        super().__init__(loader, seed=seed)
+        self._make = make
+
+    def _found_generators(self) -> list[Any]:
+        return []
+
+    def _iterated_batches(self) -> Iterator[Any]:
+        return iter(self._make())
+
+
+def reader_of(
+    loader: DataLoader[Any] | Iterable[Any], make: Callable[[], Iterable[Any]], refuse: Refuse, *, seed: int
+) -> LoaderReader:
     """Return the reader of a loader.
 
+    :param make: Returns another such loader.
     :param refuse: Makes the error, of what the loader is and a way out.
     :raises CannotRun: Its order has no length.
     """
+    if not isinstance(loader, DataLoader):
+        return IterableReader(loader, make, seed=seed)
     if isinstance(loader.dataset, IterableDataset):
         return StreamReader(loader, seed=seed)
     if loader.batch_sampler is None:

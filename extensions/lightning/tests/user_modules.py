@@ -553,4 +553,11 @@ class Several(Data):
 
 class NotALoader(Data):
     def train_dataloader(self):
-        return [1, 2, 3].__iter__()
+        return 3
+
+
+class Iterated(Data):
+    """An iterable of batches, each time a new one."""
+
+    def train_dataloader(self):
+        return map(list, DataLoader(Drawing(self.training), batch_size=8, drop_last=True))

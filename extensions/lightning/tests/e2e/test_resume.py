@@ -68,7 +68,7 @@ SAMPLER = {"hyperparams": {"datamodule": "user_modules:Weighted"}, "dataset": se
         ),
         pytest.param("lit_killed:Kept", {**ALONE, "hyperparams": {"datamodule": "user_modules:Batched"}}, id="batches"),
         pytest.param(
-            "lit_killed:Kept", {**ALONE, "hyperparams": {"datamodule": "user_modules:Streamed"}}, id="a stream"
+            "lit_killed:Kept", {**ALONE, "hyperparams": {"datamodule": "user_modules:Iterated"}}, id="a stream"
         ),
         pytest.param(
             "lit_unsaved:Keeper",

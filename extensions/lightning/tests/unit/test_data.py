@@ -155,7 +155,11 @@ def test_a_sampler_gives_an_order_for_each_epoch(data: str, rows: int) -> None:
 
 @pytest.mark.parametrize(
     ("data", "count"),
-    [pytest.param("Batched", 19, id="batch sampler"), pytest.param("Streamed", 1_000_000, id="stream")],
+    [
+        pytest.param("Batched", 19, id="batch sampler"),
+        pytest.param("Streamed", 1_000_000, id="stream"),
+        pytest.param("Iterated", 1_000_000, id="iterable"),
+    ],
 )
 def test_a_row_is_a_batch_where_the_loader_makes_them(data: str, count: int) -> None:
     given = named(data=data)
@@ -172,7 +176,7 @@ def test_a_row_is_a_batch_where_the_loader_makes_them(data: str, count: int) -> 
     assert all(torch.equal(*pair) for pair in zip(again, (whole[7], whole[8], whole[2]), strict=True))
     assert not torch.equal(whole[0], batches(1, 4, 0)[0])
     assert not torch.equal(whole[0], batches(2, 3, 0)[0])
-    if data == "Streamed":
+    if data != "Batched":
         (next_pass,) = batches(1, 3, 20)
         assert not any(torch.equal(next_pass, one) for one in whole)
     with pytest.raises(InvalidData, match="2 batches of the loader are asked for at once") as caught:
@@ -220,8 +224,8 @@ def test_a_wait_for_another_process_is_told_and_bounded(tmp_path: Path, caplog: 
         ("Unbatched", "Unbatched.train_dataloader returns a loader with no batches (batch_size=None)", "batch_size"),
         ("Unsteady", "a loader whose Order gives other rows each time", "generator"),
         ("TooShort", "a loader whose Order gives 4 rows, and has a length of 9 of the 160", "__len__"),
-        ("Several", "Several.val_dataloader returns 2 loaders", "ConcatDataset"),
-        ("NotALoader", "NotALoader.train_dataloader returns a list_iterator", "DataLoader"),
+        ("Several", "Several.val_dataloader returns several loaders", "ConcatDataset"),
+        ("NotALoader", "NotALoader.train_dataloader returns a int", "DataLoader"),
         (
             "Classifier",
             "user_modules:Classifier is no LightningDataModule but a LightningModule",
