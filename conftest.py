@@ -25,8 +25,8 @@ _HANDLERS = {
     number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 }
 
-#: Names of modules that have outlived a test: those of the product and of the suites.
-_KEPT: set[str] = set()
+#: Modules that have outlived a test: those of the product and of the suites.
+_KEPT: dict[str, object] = {}
 #: Times for sites, in seconds since 1970, none of them twice.
 _MOMENTS = itertools.count(1)
 
@@ -99,7 +99,8 @@ def pytest_runtest_teardown(item: pytest.Item) -> None:
         scrub.forget_all()
     if folder := getattr(item, "funcargs", {}).get("tmp_path"):
         sys.path[:] = [entry for entry in sys.path if not entry.startswith(str(folder))]
-        for name in sys.modules.keys() - _KEPT:
+        new = [name for name, module in sys.modules.items() if _KEPT.get(name) is not module]
+        for name in new:
             if str(getattr(sys.modules[name], "__file__", "")).startswith(f"{folder}{os.sep}"):
                 del sys.modules[name]
     _KEPT.update(sys.modules)
