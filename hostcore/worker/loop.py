@@ -189,7 +189,7 @@ def _train_each(batches: Iterator[Any], asked: float, training: Training) -> Non
 
 
 def _watch(training: Training, result: Any) -> None:
-    """Do what the first steps of an attempt are watched for."""
+    """Emit probes of a resume and rehearse a checkpoint, in the first steps of an attempt."""
     step = training.progress.state.step
     if step <= training.probed_until:
         emit_probe(training, result)

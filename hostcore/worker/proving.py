@@ -20,7 +20,8 @@ _LONGEST_SECONDS: Final = 5.0
 def prove(training: Training) -> None:
     """Train steps behind the last checkpoint, of one epoch, and emit the metrics of each.
 
-    An error is a warning: the run has ended by then.
+    An error is a warning, since the run has its last checkpoint. On several ranks it fails the run: the others may wait
+    for this one.
     """
     if not training.prove_resume or training.requests.owed.names or training.saver.lags:
         return
@@ -28,7 +29,9 @@ def prove(training: Training) -> None:
     try:
         with training.progress.trial(), training.requests.ignored():
             _train(training)
-    except Exception as error:  # noqa: BLE001 - whatever a plugin raises
+    except Exception as error:
+        if training.ranks.world_size > 1:
+            raise
         message = f"the steps behind the last checkpoint, for `prove_resume`, failed: {one_line(error)}"
         training.emit(events.Warning(code="resume.not_proved", message=message))
     finally:

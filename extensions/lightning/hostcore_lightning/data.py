@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader
 from hostcore_hookspecs import InvalidData
 from hostcore_lightning.making import class_of, made, overrides
 from hostcore_lightning.preparing import prepare_once
-from hostcore_lightning.readers import LoaderReader, Refuse, reader_of, seeded
+from hostcore_lightning.readers import ENDLESS, LoaderReader, Refuse, reader_of, seeded
 from hostcore_lightning.settings import CannotRun, Hyperparams, TrainerInternal
 
 SOURCE: Final = "hostcore-lightning/indices"
@@ -97,6 +97,9 @@ class Loaders:
             ):
                 continue
             reader.check(self._refusal(split))
+            if split != "train" and reader.count == ENDLESS:
+                hint = "give its dataset __len__: an evaluation goes through all of it"
+                raise self._refusal(split)("a loader without a length", hint)
             section = {"source": SOURCE, **reader.section}
             if split != "train":
                 del section["shuffle"]

@@ -8,8 +8,8 @@ recommends it, or those in the transforms of albumentations and MONAI.
 import functools
 import random
 import types
-from collections.abc import Iterable, Iterator, Mapping
-from collections.abc import Set as AbstractSet
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import Any, Final
 
 import numpy as np
@@ -59,9 +59,9 @@ def seed_each(generators: Iterable[Any], seed: int) -> None:
 
 
 def _held_by(one: object) -> Iterator[object]:
-    if isinstance(one, Mapping):
+    if isinstance(one, dict):
         yield from _first(one.values(), len(one))
-    elif isinstance(one, (list, tuple, AbstractSet)):
+    elif isinstance(one, (list, tuple, set, frozenset)):
         yield from _first(one, len(one))
     elif isinstance(one, functools.partial):
         yield from (one.func, *one.args, *one.keywords.values())
@@ -69,8 +69,7 @@ def _held_by(one: object) -> Iterator[object]:
         yield from (one.__self__, one.__func__)
     elif isinstance(one, types.FunctionType):
         for cell in one.__closure__ or ():
-            with_value = cell != types.CellType()
-            if with_value:
+            with suppress(ValueError):  # it is empty
                 yield cell.cell_contents
         yield from one.__defaults__ or ()
     yield from getattr(one, "__dict__", {}).values()

@@ -38,7 +38,7 @@ Refuse = Callable[[str, str], CannotRun]
 Order = list[npt.NDArray[np.int64]]
 _END: Final = object()
 #: Batches of an epoch over a dataset that does not say how long it is.
-_ENDLESS: Final = 1_000_000
+ENDLESS: Final = 1_000_000
 
 
 class LoaderReader:
@@ -125,16 +125,27 @@ class SampledReader(LoaderReader):
 
     def check(self, refuse: Refuse) -> None:
         """Draw an epoch twice."""
-        one, other = (self._draw(0) for _ in range(2))
         size, kind = super().count, type(self._sampler).__name__
+        try:
+            one, other = (self._draw(0) for _ in range(2))
+        except (TypeError, ValueError) as error:
+            raise refuse(
+                f"a loader whose {kind} gives something else than {self._noun} by number: {error}",
+                "let it give the numbers of rows, as PyTorch's samplers do",
+            ) from None
         given = self._length(one)
-        if given != self.count or not given or not all(each.min() >= 0 and each.max() < size for each in one):
+        if given and not all(len(each) and each.min() >= 0 and each.max() < size for each in one):
+            raise refuse(
+                f"a loader whose {kind} gives rows that its dataset of {size} does not have, or an empty batch",
+                f"let it give the numbers of rows, 0 to {size - 1}",
+            )
+        if given != self.count or not given:
             raise refuse(
                 f"a loader whose {kind} gives {given} {self._noun}, and has a length of {self.count} of the {size} "
                 "of the dataset",
                 f"its __len__ must be the number of {self._noun} of an epoch",
             )
-        if any(not np.array_equal(*pair) for pair in zip(one, other, strict=True)):
+        if len(one) != len(other) or any(not np.array_equal(*pair) for pair in zip(one, other, strict=True)):
             raise refuse(
                 f"a loader whose {kind} gives other {self._noun} each time, whatever the seed: no run could go on "
                 "exactly",
@@ -216,7 +227,7 @@ class StreamReader(LoaderReader):
         try:
             return len(self.loader)
         except TypeError:
-            return _ENDLESS
+            return ENDLESS
 
     @property
     def section(self) -> dict[str, Any]:
@@ -321,8 +332,7 @@ def _alone(numbers: Sequence[int]) -> int:
     if len(numbers) != 1:
         raise InvalidData(
             f"{len(numbers)} batches of the loader are asked for at once",
-            pointer="/dataset/batch_size",
-            hint='write "batch_size": 1: a row is a batch that the loader makes',
+            hint='write "batch_size": 1 in their section of the job: a row is a batch that the loader makes',
         )
     return numbers[0]
 

@@ -517,6 +517,24 @@ class Batched(Data):
         return DataLoader(self.training, batch_sampler=OfOneClass(self.training))
 
 
+class EmptyBatch(Data):
+    """A batch sampler whose second batch has no rows."""
+
+    batches: ClassVar[list] = [[0, 1], []]
+
+    def train_dataloader(self) -> DataLoader:
+        return DataLoader(self.training, batch_sampler=self.batches)
+
+
+class Worded(EmptyBatch):
+    batches: ClassVar[list] = [["first"], ["second"]]
+
+
+class EndlessValidation(Data):
+    def val_dataloader(self) -> DataLoader:
+        return DataLoader(Drawing(self.held_out), batch_size=8)
+
+
 class Unbatched(Data):
     def train_dataloader(self) -> DataLoader:
         return DataLoader(self.training, batch_size=None)

@@ -222,6 +222,9 @@ def test_a_wait_for_another_process_is_told_and_bounded(tmp_path: Path, caplog: 
     [
         ("NoLoader", "NoLoader has no train_dataloader", "LightningDataModule"),
         ("Unbatched", "Unbatched.train_dataloader returns a loader with no batches (batch_size=None)", "batch_size"),
+        ("EmptyBatch", "gives rows that its dataset of 160 does not have, or an empty batch", "0 to 159"),
+        ("EndlessValidation", "EndlessValidation.val_dataloader returns a loader without a length", "__len__"),
+        ("Worded", "a loader whose list gives something else than batches by number", "numbers of rows"),
         ("Unsteady", "a loader whose Order gives other rows each time", "generator"),
         ("TooShort", "a loader whose Order gives 4 rows, and has a length of 9 of the 160", "__len__"),
         ("Several", "Several.val_dataloader returns several loaders", "ConcatDataset"),
