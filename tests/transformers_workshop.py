@@ -18,6 +18,11 @@ BERT = {
     "num_attention_heads": 4, "max_position_embeddings": 128,
 }  # fmt: skip
 LLAMA = {**BERT, "model_type": "llama", "tie_word_embeddings": True}
+#: A mixture of experts, which learns from its router's loss.
+MIXTRAL = {
+    **BERT, "model_type": "mixtral", "num_key_value_heads": 2, "num_local_experts": 4, "num_experts_per_tok": 2,
+    "output_router_logits": True, "router_aux_loss_coef": 0.02,
+}  # fmt: skip
 GPT2 = {
     "model_type": "gpt2", "vocab_size": 320, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 128,
     "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0, "bos_token_id": 1, "eos_token_id": 1,

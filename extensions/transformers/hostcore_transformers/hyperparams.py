@@ -52,6 +52,13 @@ class Hyperparams:
     gradient_checkpointing: bool = attrs.field(
         default=False, metadata={"help": "Compute activations again in the backward pass: less memory, more time."}
     )
+    router_loss: Annotated[float, Ge(0)] | None = attrs.field(
+        default=None,
+        metadata={
+            "help": "Of a mixture of experts: what its router's loss is multiplied by before it is added. None: as the "
+            "model's configuration has it (`output_router_logits`, `router_aux_loss_coef`)."
+        },
+    )
     lora: Lora | None = attrs.field(default=None, metadata={"help": "Train adapters, and leave the model as it is."})
 
     text_column: str = attrs.field(default="text", metadata={"help": "The column with the text."})

@@ -13,6 +13,7 @@ from typing import Any, Final
 from hostcore_builtin_plugins.extras import install_command
 from hostcore_hookspecs import InvalidSettings, StepContext
 from hostcore_transformers.hyperparams import Hyperparams, Lora
+from hostcore_transformers.layout import LayoutNotKept, check_layout
 
 #: By task: the class of transformers that finds the architecture's.
 _CLASSES: Final = {
@@ -116,8 +117,9 @@ def build_model(hyperparams: Hyperparams, tokenizer: Any, ctx: StepContext) -> A
         ) from error
     _check_vocabulary(model, tokenizer, pointer)
     _check_length(model, hyperparams.max_length)
+    _with_router_loss(model, hyperparams.router_loss)
     if hyperparams.lora is None:
-        _check_names(model, pointer)
+        _check_checkpoints(model, pointer)
     model.config.pad_token_id = tokenizer.pad_token_id  # a classifier scores the last token that is not this one
     if hyperparams.gradient_checkpointing:
         model.activation_checkpointing_enable(activation_checkpointing_kwargs={"use_reentrant": False})
@@ -202,16 +204,32 @@ def _check_length(model: Any, length: int) -> None:
         raise InvalidSettings("/max_length", message, hint=f'set "max_length" to {longest} or less')
 
 
-def _check_names(model: Any, pointer: str) -> None:
-    """Refuse architectures whose weights are converted when they are saved: a checkpoint has them as they are."""
-    from transformers.conversion_mapping import get_model_conversion_mapping
-
-    if get_model_conversion_mapping(model, add_legacy=False):
+def _check_checkpoints(model: Any, pointer: str) -> None:
+    """Refuse architectures that transformers could not read from a checkpoint again."""
+    try:
+        check_layout(model)
+    except (LayoutNotKept, RuntimeError, ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
         raise InvalidSettings(
             pointer,
-            f"{type(model).__name__} has other weights in memory than on the disk, which this trainer does not convert",
+            f"transformers cannot write {type(model).__name__} so that it reads it again: {_first_line(error)}",
             hint='train adapters ("lora"), or another architecture',
+        ) from error
+
+
+def _with_router_loss(model: Any, coefficient: float | None) -> None:
+    """Have a mixture of experts compute its router's loss, as if its configuration asked for it."""
+    if coefficient is None:
+        return
+    config = model.config.get_text_config()
+    if not hasattr(config, "output_router_logits") or not hasattr(config, "router_aux_loss_coef"):
+        message = f"{type(model).__name__} has no loss of a router"
+        raise InvalidSettings(
+            "/router_loss", message, hint="remove it: it is for some mixtures of experts, such as Mixtral"
         )
+    config.output_router_logits = True
+    config.router_aux_loss_coef = coefficient
+    if hasattr(model, "router_aux_loss_coef"):
+        model.router_aux_loss_coef = coefficient
 
 
 def _with_adapters(model: Any, lora: Lora, task: str) -> Any:

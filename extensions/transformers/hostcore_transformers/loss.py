@@ -4,7 +4,7 @@ transformers' models compute a loss of their own, and few agree on it: some divi
 the mean over the batch that they see, without documenting it. This one is the same for all of them.
 """
 
-from typing import Final
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
@@ -28,6 +28,19 @@ def summed_loss(logits: Tensor, labels: Tensor, *, predicts_next: bool) -> Tenso
         labels = nn.functional.pad(labels, (0, 1), value=IGNORED)[..., 1:].contiguous()
     logits = logits.float().view(-1, logits.shape[-1])
     return nn.functional.cross_entropy(logits, labels.view(-1), ignore_index=IGNORED, reduction="sum")
+
+
+def router_loss(model: Any, output: Any) -> tuple[Tensor, float] | None:
+    """The loss that a mixture of experts has of its router, zero-dimensional, and what it is multiplied by.
+
+    None where the model has none, or its configuration has no ``output_router_logits``.
+    """
+    found = getattr(output, "aux_loss", None)
+    if not isinstance(found, Tensor):
+        return None
+    of_text = model.config.get_text_config()
+    places = ((model, "router_aux_loss_coef"), (model, "aux_loss_coef"), (of_text, "router_aux_loss_coef"))
+    return found, next((getattr(place, name) for place, name in places if hasattr(place, name)), 0.0)
 
 
 def predictions(labels: Tensor, *, predicts_next: bool) -> int:

@@ -26,7 +26,7 @@ from hostcore_hookspecs import (
 from hostcore_toolkit import load_training_state, parallelize, to_device, training_state
 from hostcore_transformers.hyperparams import Hyperparams as Settings
 from hostcore_transformers.loading import build_model, load_tokenizer
-from hostcore_transformers.loss import nothing_predicted, predictions, summed_loss
+from hostcore_transformers.loss import nothing_predicted, predictions, router_loss, summed_loss
 from hostcore_transformers.text import POINTERS, Encoder, Packer, check_columns
 from hostcore_transformers.weights import load_weights, stored_weights
 
@@ -153,11 +153,17 @@ class TransformersTrainer:
         everywhere = _over_ranks(own, ctx)
         learns = own > 0 or bool(everywhere > 0)
         learning_rate = state.optimizer.param_groups[0]["lr"]
-        losses = []
+        losses, of_router = [], []
         for left, batch in zip(reversed(range(len(batches))), batches, strict=True):
             with _gradients_shared(state.model, now=left == 0):
+                total, output = self._loss(batch, state, ctx)
                 # Gradients are averaged over the ranks, and this is a part of a sum.
-                loss = self._loss(batch, state, ctx)[0] / everywhere.clamp(min=1) * ctx.world_size
+                loss = total / everywhere.clamp(min=1) * ctx.world_size
+                if (router := router_loss(state.plain, output)) is not None:
+                    added, factor = router
+                    share = factor * (batch.predicted > 0) / len(batches)
+                    loss = loss + share * added
+                    of_router.append(added.detach())
                 loss.backward()  # type: ignore[no-untyped-call]
             losses.append(loss.detach())
         metrics: dict[str, Any] = {"lr": learning_rate}
@@ -170,12 +176,15 @@ class TransformersTrainer:
         state.optimizer.zero_grad()
         # On each rank its part of the sum: their weighted mean is the loss of the global batch.
         metrics["loss"] = sum(losses)
+        if of_router:
+            metrics["router_loss"] = torch.stack(of_router).mean()
         return StepResult(metrics=metrics, weight=1.0)
 
     def validate_step(self, prepared_batch: Batch, state: State, ctx: StepContext) -> StepResult:
         """Score a batch; the host averages over the batches by what each predicts, and leaves out those without."""
         count = prepared_batch.predicted
-        loss, logits = (one.detach() for one in self._loss(prepared_batch, state, ctx))
+        total, output = self._loss(prepared_batch, state, ctx)
+        loss, logits = total.detach(), output.logits.detach()
         if ctx.batch_counts:
             classifies = self.settings(ctx).task == "sequence-classification"
             right = (logits.argmax(-1) == prepared_batch.labels).sum() if classifies else torch.zeros_like(loss)
@@ -274,11 +283,11 @@ class TransformersTrainer:
             self._tokenizer = load_tokenizer(self.settings(ctx), ctx.model_handles)
         return self._tokenizer
 
-    def _loss(self, batch: Batch, state: State, ctx: StepContext) -> tuple[Tensor, Tensor]:
-        """The sum of the losses of a batch, zero-dimensional, float32; and the logits."""
+    def _loss(self, batch: Batch, state: State, ctx: StepContext) -> tuple[Tensor, Any]:
+        """The sum of the losses of a batch, zero-dimensional, float32; and what the model returned."""
         with ctx.autocast():
-            logits = state.model(**batch.inputs).logits
-            return summed_loss(logits, batch.labels, predicts_next=state.predicts_next), logits
+            output = state.model(**batch.inputs)
+            return summed_loss(output.logits, batch.labels, predicts_next=state.predicts_next), output
 
 
 def _over_ranks(count: int, ctx: StepContext) -> Tensor:

@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from hostcore_transformers.layout import as_filed, as_in_memory
+
 
 def stored_weights(model: Any) -> tuple[str, Mapping[str, Tensor]]:
     """The file and the tensors that ``from_pretrained`` wants: of adapters, these alone.
@@ -15,7 +17,7 @@ def stored_weights(model: Any) -> tuple[str, Mapping[str, Tensor]]:
     """
     if hasattr(model, "peft_config"):
         return "adapter_model.safetensors", {name: _gathered(one) for name, one in _adapters(model).items()}
-    return "model.safetensors", _whole(model)
+    return "model.safetensors", as_filed(model, _whole(model))
 
 
 def load_weights(model: Any, weights: Mapping[str, Tensor]) -> None:
@@ -30,6 +32,7 @@ def load_weights(model: Any, weights: Mapping[str, Tensor]) -> None:
         return
     from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
 
+    weights = as_in_memory(model, weights)
     whole: Any = {**weights, **{name: weights[first] for name, first in _tied(model).items()}}
     if _is_spread(model):
         set_model_state_dict(model, whole, options=StateDictOptions(full_state_dict=True))

@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 import torch
-from transformers_workshop import BERT, GPT2, LLAMA
+from transformers_workshop import BERT, GPT2, LLAMA, MIXTRAL
 
 from hostcore.worker.feed.transform_call import generator
 from hostcore_toolkit import seed_everything
@@ -92,6 +92,7 @@ WIDER: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
     "packed": ({"packing": True, "max_length": 16}, {"accumulate": 2}, {"gradient_accumulation_steps": 2}),
     "lora": ({"lora": {"rank": 4, "target_modules": ["q_proj", "v_proj"]}}, {}, {}),
     "bf16": ({}, {"precision": "bf16"}, {"bf16": True}),
+    "experts": ({}, {}, {}),
     "checkpointing": ({"gradient_checkpointing": True}, {}, {"gradient_checkpointing": True}),
 }
 
@@ -119,6 +120,7 @@ def test_other_ways_have_the_losses_of_transformers_trainer(workshop: Any, way: 
     bert = {**BERT, **QUIET}
     folder = workshop.model("bert-masked", bert, "AutoModelForMaskedLM") if way == "masked" else "llama"
     workshop.model("llama", LLAMA)
+    folder = workshop.model("mixtral", MIXTRAL) if way == "experts" else folder
     steps = 10
     ours = workshop.done(f"wider-{way}", {"model": folder, **settings}, max_steps=steps, seed=SEED, **keys).metrics()
 

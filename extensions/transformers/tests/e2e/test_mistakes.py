@@ -25,11 +25,7 @@ CASES = {
         "the model embeds 100",
     ),
     "unknown architecture": ({"config": {"model_type": "lama"}}, "/hyperparams/config", "cannot make this model"),
-    "other names on the disk": (
-        {"config": {**LLAMA, "model_type": "mixtral", "num_local_experts": 2, "num_key_value_heads": 4}},
-        "/hyperparams/config",
-        "MixtralForCausalLM has other weights in memory than on the disk",
-    ),
+    "no router": ({"router_loss": 0.01}, "/hyperparams/router_loss", "LlamaForCausalLM has no loss of a router"),
     "no type": ({"config": {"hidden_size": 3}}, "/hyperparams/config", 'no "model_type"'),
     "no labels": (
         {"task": "sequence-classification", "config": BERT, "label_column": "klass"},

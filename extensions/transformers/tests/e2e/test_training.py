@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from safetensors.torch import load_file
-from transformers_workshop import BERT, LLAMA
+from transformers_workshop import BERT, LLAMA, MIXTRAL
 
 SHUFFLED = {"dataset": {"parquet_paths": ["train.parquet"], "batch_size": 4, "shuffle": True, "workers": 2}}
 
@@ -19,6 +19,7 @@ WAYS = {
     "chat": {"messages_column": "messages", "gradient_checkpointing": True},
     "masked": {"task": "masked-lm", "config": BERT},
     "classes": {"task": "sequence-classification", "config": BERT, "num_labels": 3},
+    "experts": {"config": {**MIXTRAL, "attention_dropout": 0.1}},
     "lora": {"model": "llama", "lora": {"rank": 4, "dropout": 0.1, "target_modules": ["q_proj", "v_proj"]}},
 }
 
@@ -55,6 +56,7 @@ def killed_and_started_again(workshop: Any, name: str, hyperparams: Any, **keys:
 RANKED = {
     "packed-ranks": WAYS["packed"],
     "lora-ddp-ranks": WAYS["lora"],
+    "experts-fsdp2-ranks": {**WAYS["experts"], "strategy": "fsdp2"},
     "lora-fsdp2-ranks": {**WAYS["lora"], "strategy": "fsdp2"},
 }
 
@@ -98,6 +100,25 @@ def test_from_pretrained_reads_a_checkpoint_and_computes_what_the_run_computed(w
     (validation,) = done.validations()
     assert validation["val/loss"] == pytest.approx(loss, rel=1e-6)
     assert validation["val/perplexity"] == pytest.approx(math.exp(loss), rel=1e-6)
+
+
+@pytest.mark.parametrize("strategy", ["one", "fsdp2"])
+def test_from_pretrained_reads_experts_as_the_file_of_the_architecture_has_them(workshop: Any, strategy: str) -> None:
+    import transformers
+
+    workshop.model("mixtral", MIXTRAL)
+    keys: dict[str, Any] = {"max_steps": 2}
+    hyperparams: dict[str, Any] = {"model": "mixtral"}
+    if strategy == "fsdp2":
+        keys["devices"], hyperparams["strategy"] = ["cpu", "cpu"], "fsdp2"
+    folder = workshop.done(f"experts-read-{strategy}", hyperparams, **keys).trained(2)
+    first = workshop.path / "mixtral/model.safetensors"
+    assert load_file(folder / "model.safetensors").keys() == load_file(first).keys()
+    model, found = transformers.AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True)
+    assert not found["missing_keys"] and not found["unexpected_keys"]
+    model.save_pretrained(workshop.path / f"again-{strategy}")
+    assert same_weights(workshop.path / f"again-{strategy}", folder)
+    assert not same_weights(folder, first.parent)
 
 
 def test_adapters_alone_are_stored_and_peft_reads_them(workshop: Any) -> None:
