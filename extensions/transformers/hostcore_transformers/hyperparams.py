@@ -9,6 +9,18 @@ from annotated_types import Ge, Gt, Le, Lt
 
 from hostcore_hookspecs import InvalidSettings
 
+Schedule = Literal[
+    "linear",
+    "cosine",
+    "cosine_with_restarts",
+    "cosine_with_min_lr",
+    "cosine_warmup_with_min_lr",
+    "polynomial",
+    "inverse_sqrt",
+    "warmup_stable_decay",
+    "constant",
+    "constant_with_warmup",
+]
 Task = Literal["causal-lm", "masked-lm", "sequence-classification"]
 
 
@@ -21,8 +33,11 @@ class Lora:
     #: The adapters' output is scaled by ``alpha / rank``.
     alpha: Annotated[float, Gt(0)] = 16.0
     dropout: Annotated[float, Ge(0), Lt(1)] = 0.0
-    #: Names of the layers that get adapters, as the model calls them; empty: those that peft knows for it.
-    target_modules: tuple[str, ...] = ()
+    #: Names of the layers that get adapters, as the model calls them; a regular expression of whole names;
+    #: ``all-linear``: all but the output's. Empty: those that peft knows for the model.
+    target_modules: tuple[str, ...] | str = ()
+    #: Names of layers that are trained and stored whole beside the adapters, such as ``lm_head``.
+    modules_to_save: tuple[str, ...] = ()
 
 
 @attrs.frozen(kw_only=True)
@@ -61,6 +76,11 @@ class Hyperparams:
     )
     lora: Lora | None = attrs.field(default=None, metadata={"help": "Train adapters, and leave the model as it is."})
 
+    frozen: tuple[str, ...] = attrs.field(
+        default=(),
+        metadata={"help": "Regular expressions: parameters in whose name one is found are not trained."},
+    )
+
     text_column: str = attrs.field(default="text", metadata={"help": "The column with the text."})
     messages_column: str = attrs.field(
         default="",
@@ -93,11 +113,18 @@ class Hyperparams:
         default=0.0, metadata={"help": "Of all parameters but biases and those of normalizations."}
     )
     adam_betas: tuple[float, float] = attrs.field(default=(0.9, 0.999), metadata={"help": "Of AdamW."})
-    schedule: Literal["linear", "cosine", "constant", "constant_with_warmup"] = attrs.field(
+    schedule: Schedule = attrs.field(
         default="linear", metadata={"help": "How the learning rate falls after the warm-up, as transformers names it."}
     )
     warmup_steps: Annotated[int, Ge(0)] = attrs.field(
         default=0, metadata={"help": "Steps in which the learning rate rises from 0."}
+    )
+    warmup_ratio: Annotated[float, Ge(0), Lt(1)] = attrs.field(
+        default=0.0, metadata={"help": "In place of `warmup_steps`: their share of all steps, rounded up."}
+    )
+    schedule_options: Mapping[str, Any] = attrs.field(
+        factory=dict,
+        metadata={"help": 'What the schedule takes besides, as transformers names it: `{"min_lr_rate": 0.1}`.'},
     )
     max_grad_norm: Annotated[float, Ge(0)] = attrs.field(
         default=1.0, metadata={"help": "The norm that gradients are scaled down to; 0: never."}
@@ -124,6 +151,11 @@ class Hyperparams:
         if self.lora is not None and self.config:
             message = "adapters are trained on a model that has learned something, and this one has new weights"
             raise InvalidSettings("/lora", message, hint='name the folder of a model in "model"')
+        if self.warmup_ratio and self.warmup_steps:
+            raise InvalidSettings("/warmup_ratio", "the job has warmup_steps, too", hint="remove one of the two")
+        if self.frozen and self.lora is not None:
+            message = "with adapters, the model is frozen already"
+            raise InvalidSettings("/frozen", message, hint='choose layers by "target_modules" of "lora"')
         if self.task != "causal-lm":
             for name, given in (("packing", self.packing), ("messages_column", bool(self.messages_column))):
                 if given:

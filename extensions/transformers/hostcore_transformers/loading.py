@@ -6,7 +6,8 @@ kernels, nor what a quantization or an adapter loads.
 
 import importlib
 import json
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -117,6 +118,7 @@ def build_model(hyperparams: Hyperparams, tokenizer: Any, ctx: StepContext) -> A
         ) from error
     _check_vocabulary(model, tokenizer, pointer)
     _check_length(model, hyperparams.max_length)
+    _freeze(model, hyperparams.frozen)
     _with_router_loss(model, hyperparams.router_loss)
     if hyperparams.lora is None:
         _check_checkpoints(model, pointer)
@@ -243,13 +245,37 @@ def _with_adapters(model: Any, lora: Lora, task: str) -> Any:
         r=lora.rank,
         lora_alpha=lora.alpha,
         lora_dropout=lora.dropout,
-        target_modules=list(lora.target_modules) or None,
+        target_modules=lora.target_modules
+        if isinstance(lora.target_modules, str)
+        else list(lora.target_modules) or None,
+        modules_to_save=list(lora.modules_to_save) or None,
         task_type=kinds.get(task),
     )
+    names = {part for name, _ in model.named_modules() for part in name.split(".")}
+    if missing := [one for one in lora.modules_to_save if one not in names]:
+        message = f"the model has no layer {missing[0]!r}"
+        raise InvalidSettings("/lora/modules_to_save", message, hint=f"its own: {', '.join(sorted(names - {''}))}")
     try:
         return peft.get_peft_model(model, config)
-    except ValueError as error:
+    except (ValueError, re.error) as error:
         raise InvalidSettings("/lora/target_modules", _first_line(error)) from error
+
+
+def _freeze(model: Any, patterns: Sequence[str]) -> None:
+    """Leave the parameters as they are in whose name one of the patterns is found."""
+    for at, pattern in enumerate(patterns):
+        pointer = f"/frozen/{at}"
+        try:
+            found = [one for name, one in model.named_parameters() if re.search(pattern, name)]
+        except re.error as error:
+            raise InvalidSettings(pointer, f"{pattern!r} is no regular expression: {error}") from error
+        if not found:
+            hint = f"they are called like {', '.join(name for name, _ in list(model.named_parameters())[:3])}"
+            raise InvalidSettings(pointer, f"{pattern!r} is in no parameter's name", hint=hint)
+        for one in found:
+            one.requires_grad_(False)
+    if not any(one.requires_grad for one in model.parameters()):
+        raise InvalidSettings("/frozen", "nothing is left to be trained", hint="name fewer parameters")
 
 
 def _folder(folder: Path, pointer: str, file: str, what: str) -> Path:

@@ -18,6 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 from hostcore_hookspecs import (
     Capabilities,
     InvalidData,
+    InvalidSettings,
     SampleRequest,
     StepContext,
     StepResult,
@@ -91,8 +92,6 @@ class TransformersTrainer:
 
     def configure(self, ctx: StepContext) -> State:
         """Build the model, the optimizer and the learning rate's schedule."""
-        from transformers import get_scheduler
-
         hyperparams = self.settings(ctx)
         model = build_model(hyperparams, self._own_tokenizer(ctx), ctx)
         model.train()
@@ -108,12 +107,7 @@ class TransformersTrainer:
         optimizer = torch.optim.AdamW(
             _groups(model, hyperparams.weight_decay), lr=hyperparams.learning_rate, betas=hyperparams.adam_betas
         )
-        scheduler = get_scheduler(
-            hyperparams.schedule,
-            optimizer,
-            num_warmup_steps=hyperparams.warmup_steps,
-            num_training_steps=ctx.run_state.total_steps,
-        )
+        scheduler = _schedule(hyperparams, optimizer, ctx.run_state.total_steps)
         ctx.register_optimizer(optimizer, scheduler)
         return State(
             model=model,
@@ -288,6 +282,26 @@ class TransformersTrainer:
         with ctx.autocast():
             output = state.model(**batch.inputs)
             return summed_loss(output.logits, batch.labels, predicts_next=state.predicts_next), output
+
+
+def _schedule(hyperparams: Settings, optimizer: "Optimizer", steps: int) -> "LRScheduler":
+    from transformers import get_scheduler
+
+    try:
+        made: LRScheduler = get_scheduler(
+            hyperparams.schedule,
+            optimizer,
+            num_warmup_steps=hyperparams.warmup_steps or math.ceil(steps * hyperparams.warmup_ratio),
+            num_training_steps=steps,
+            scheduler_specific_kwargs=dict(hyperparams.schedule_options),
+        )
+    except (TypeError, ValueError) as error:
+        raise InvalidSettings(
+            "/schedule_options",
+            f'the schedule "{hyperparams.schedule}" does not take them: {error}',
+            hint='for instance "min_lr_rate" of cosine_with_min_lr, or "num_decay_steps" of warmup_stable_decay',
+        ) from error
+    return made
 
 
 def _over_ranks(count: int, ctx: StepContext) -> Tensor:

@@ -93,6 +93,17 @@ WIDER: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
     "lora": ({"lora": {"rank": 4, "target_modules": ["q_proj", "v_proj"]}}, {}, {}),
     "bf16": ({}, {"precision": "bf16"}, {"bf16": True}),
     "experts": ({}, {}, {}),
+    "min-lr": (
+        {"warmup_ratio": 0.25, "schedule": "cosine_with_min_lr", "schedule_options": {"min_lr_rate": 0.1}},
+        {},
+        {
+            "warmup_steps": 0.25,
+            "lr_scheduler_type": "cosine_with_min_lr",
+            "lr_scheduler_kwargs": {"min_lr_rate": 0.1},
+        },
+    ),
+    "frozen": ({"frozen": ["embed_tokens", r"layers\.0\."]}, {}, {}),
+    "lora-all": ({"lora": {"rank": 4, "target_modules": "all-linear", "modules_to_save": ["norm"]}}, {}, {}),
     "checkpointing": ({"gradient_checkpointing": True}, {}, {"gradient_checkpointing": True}),
 }
 
@@ -103,10 +114,16 @@ def their_model(folder: Path, way: str) -> Any:
 
     kind = "AutoModelForMaskedLM" if way == "masked" else "AutoModelForCausalLM"
     model = getattr(transformers, kind).from_pretrained(folder)
-    if way != "lora":
+    if way == "frozen":
+        model.model.embed_tokens.requires_grad_(False)
+        model.model.layers[0].requires_grad_(False)
+    if not way.startswith("lora"):
         return model
     seed_everything(SEED)  # of the new adapters
-    config = peft.LoraConfig(r=4, lora_alpha=16.0, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM")
+    chosen: dict[str, Any] = {"target_modules": ["q_proj", "v_proj"]}
+    if way == "lora-all":
+        chosen = {"target_modules": "all-linear", "modules_to_save": ["norm"]}
+    config = peft.LoraConfig(r=4, lora_alpha=16.0, task_type="CAUSAL_LM", **chosen)
     return peft.get_peft_model(model, config)
 
 

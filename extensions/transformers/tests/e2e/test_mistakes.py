@@ -25,6 +25,19 @@ CASES = {
         "the model embeds 100",
     ),
     "unknown architecture": ({"config": {"model_type": "lama"}}, "/hyperparams/config", "cannot make this model"),
+    "no option of the schedule": (
+        {"schedule": "cosine_with_min_lr", "schedule_options": {"floor": 1}},
+        "/hyperparams/schedule_options",
+        'the schedule "cosine_with_min_lr" does not take them',
+    ),
+    "nothing to freeze": ({"frozen": ["lm_heat"]}, "/hyperparams/frozen/0", "is in no parameter's name"),
+    "all frozen": ({"frozen": ["."]}, "/hyperparams/frozen", "nothing is left to be trained"),
+    "no regular expression": ({"frozen": ["("]}, "/hyperparams/frozen/0", "is no regular expression"),
+    "no layer to save": (
+        {"model": "llama", "lora": {"modules_to_save": ["head"]}},
+        "/hyperparams/lora/modules_to_save",
+        "the model has no layer 'head'",
+    ),
     "no router": ({"router_loss": 0.01}, "/hyperparams/router_loss", "LlamaForCausalLM has no loss of a router"),
     "no type": ({"config": {"hidden_size": 3}}, "/hyperparams/config", 'no "model_type"'),
     "no labels": (

@@ -19,6 +19,13 @@ WAYS = {
     "chat": {"messages_column": "messages", "gradient_checkpointing": True},
     "masked": {"task": "masked-lm", "config": BERT},
     "classes": {"task": "sequence-classification", "config": BERT, "num_labels": 3},
+    "lora-all": {
+        "model": "llama",
+        "lora": {"rank": 4, "dropout": 0.1, "target_modules": "all-linear", "modules_to_save": ["lm_head"]},
+        "schedule": "warmup_stable_decay",
+        "schedule_options": {"num_decay_steps": 4},
+    },
+    "frozen": {"frozen": ["embed_tokens"], "warmup_ratio": 0.3},
     "experts": {"config": {**MIXTRAL, "attention_dropout": 0.1}},
     "lora": {"model": "llama", "lora": {"rank": 4, "dropout": 0.1, "target_modules": ["q_proj", "v_proj"]}},
 }
