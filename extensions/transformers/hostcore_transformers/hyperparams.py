@@ -86,6 +86,14 @@ class Hyperparams:
         default="",
         metadata={"help": "In place of text: a column of conversations, for the tokenizer's chat template."},
     )
+    learn_from: Literal["all", "answers"] = attrs.field(
+        default="all",
+        metadata={
+            "help": "Of conversations: all tokens are predicted, or those alone that the assistant writes: what a chat "
+            "template has between `{% generation %}` and `{% endgeneration %}`; of one without, what comes behind the "
+            "prompt for an answer."
+        },
+    )
     label_column: str = attrs.field(
         default="label", metadata={"help": "For `sequence-classification`: the column with the class, an integer."}
     )
@@ -153,6 +161,13 @@ class Hyperparams:
             raise InvalidSettings("/lora", message, hint='name the folder of a model in "model"')
         if self.warmup_ratio and self.warmup_steps:
             raise InvalidSettings("/warmup_ratio", "the job has warmup_steps, too", hint="remove one of the two")
+        if self.learn_from == "answers":
+            if not self.messages_column:
+                hint = 'name the column of conversations in "messages_column"'
+                raise InvalidSettings("/learn_from", "answers are of conversations, and the data is text", hint=hint)
+            if self.packing:
+                message = "blocks of several conversations do not know which tokens are answers"
+                raise InvalidSettings("/learn_from", message, hint='remove "packing", or learn from "all"')
         if self.frozen and self.lora is not None:
             message = "with adapters, the model is frozen already"
             raise InvalidSettings("/frozen", message, hint='choose layers by "target_modules" of "lora"')

@@ -81,6 +81,11 @@ def load_tokenizer(hyperparams: Hyperparams, handles: Mapping[str, Any]) -> Any:
     if hyperparams.task == "masked-lm" and tokenizer.mask_token_id is None:
         message = f"the tokenizer in {folder} has no mask token, which masked-lm needs"
         raise InvalidSettings(pointer, message, hint="set its mask_token, or choose another task")
+    if hyperparams.learn_from == "answers" and not tokenizer.is_fast:
+        message = f"the tokenizer in {folder} does not know where in a text its tokens are, so answers cannot be found"
+        raise InvalidSettings(
+            "/learn_from", message, hint='save it as tokenizer.json (a fast one), or learn from "all"'
+        )
     if hyperparams.messages_column and not tokenizer.chat_template:
         message = f"the tokenizer in {folder} has no chat template"
         raise InvalidSettings(

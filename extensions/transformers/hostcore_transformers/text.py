@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -11,6 +12,7 @@ from jinja2 import TemplateError
 from torch import Tensor
 
 from hostcore_hookspecs import InvalidData
+from hostcore_transformers.answers import answer_labels
 from hostcore_transformers.hyperparams import Hyperparams
 from hostcore_transformers.loss import IGNORED
 
@@ -37,6 +39,8 @@ class Encoder:
         :raises InvalidData: When a value is none that can be used.
         """
         hyperparams = self._hyperparams
+        if hyperparams.learn_from == "answers":
+            return self._answers(rows)
         texts = self._token_ids(rows)
         if hyperparams.packing:
             return texts
@@ -47,6 +51,23 @@ class Encoder:
         if hyperparams.task == "masked-lm":
             return self._masked(batch, rng)
         return {**batch, "labels": self._classes(rows)}
+
+    def _answers(self, rows: pa.RecordBatch) -> Mapping[str, Tensor]:
+        longest = self._hyperparams.max_length
+        texts, labels = [], []
+        for row, conversation in enumerate(rows.column(self._hyperparams.messages_column).to_pylist()):
+            ids, learned = answer_labels(
+                self._tokenizer, _messages(conversation, row), partial(self._by_template, row=row), row
+            )
+            texts.append(ids[:longest])
+            labels.extend(learned[:longest])
+        padded = self._padded(texts)
+        there = padded["attention_mask"] == 1
+        return {
+            "input_ids": padded["input_ids"],
+            "attention_mask": padded["attention_mask"],
+            "labels": torch.full_like(padded["input_ids"], IGNORED).masked_scatter(there, torch.tensor(labels)),
+        }
 
     def _token_ids(self, rows: pa.RecordBatch) -> list[list[int]]:
         hyperparams, tokenizer = self._hyperparams, self._tokenizer
@@ -68,9 +89,13 @@ class Encoder:
 
     def _written_out(self, conversation: Any, row: int) -> str:
         """A conversation as the chat template writes it."""
-        messages = _messages(conversation, row)
+        return self._by_template(_messages(conversation, row), row=row)
+
+    def _by_template(self, messages: Any, *, row: int, add_generation_prompt: bool = False) -> str:
         try:
-            text: str = self._tokenizer.apply_chat_template(messages, tokenize=False)
+            text: str = self._tokenizer.apply_chat_template(
+                messages, tokenize=False, add_generation_prompt=add_generation_prompt
+            )
         except (TemplateError, TypeError) as error:  # the template's own refusal, or a value that it cannot use
             raise InvalidData(
                 f"the chat template does not take the conversation in row {row} of a batch: {error}",

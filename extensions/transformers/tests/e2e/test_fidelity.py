@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 import torch
-from transformers_workshop import BERT, GPT2, LLAMA, MIXTRAL
+from transformers_workshop import BERT, GPT2, LLAMA, MIXTRAL, save_tokenizer
 
 from hostcore.worker.feed.transform_call import generator
 from hostcore_toolkit import seed_everything
@@ -151,6 +151,47 @@ def test_other_ways_have_the_losses_of_transformers_trainer(workshop: Any, way: 
     model = their_model(workshop.path / folder, way)
     alone = {"per_device_train_batch_size": 1, "max_steps": steps, **arguments}
     assert list(ours.values()) == losses_with(workshop.path, model, batches, lambda one: one[0], **alone)
+
+
+MARKED = (
+    "{% for one in messages %}{{ one['role'] + ': ' }}{% if one['role'] == 'assistant' %}{% generation %}"
+    "{{ one['content'] + '</s>' }}{% endgeneration %}{% else %}{{ one['content'] + '</s>' }}{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}{{ 'assistant: ' }}{% endif %}"
+)
+ANSWERS = {"marked": MARKED, "unmarked": MARKED.replace("{% generation %}", "").replace("{% endgeneration %}", "")}
+
+
+@pytest.mark.parametrize("template", ANSWERS)
+def test_answers_alone_have_the_losses_of_transformers_trainer(workshop: Any, template: str) -> None:
+    """With the labels of TRL's ``assistant_only_loss``: the chat template's own mask of the assistant's tokens."""
+    import transformers
+
+    torch.set_num_threads(1)
+    folder = workshop.model("llama", LLAMA)
+    tokens = {"pad_token": "<pad>", "eos_token": "</s>"}
+    save_tokenizer(workshop.path / template, chat=ANSWERS[template], **tokens)
+    save_tokenizer(workshop.path / "marked", chat=MARKED, **tokens)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(workshop.path / "marked")
+    options = {"tokenize": True, "return_dict": True, "return_assistant_tokens_mask": True}
+    rows = []
+    for messages in pq.read_table(workshop.path / "train.parquet").column("messages").to_pylist():
+        found = tokenizer.apply_chat_template(messages, **options)
+        ids, answers = found["input_ids"], found["assistant_masks"]
+        rows.append(
+            {"input_ids": ids, "learned": [one if own else -100 for one, own in zip(ids, answers, strict=True)]}
+        )
+
+    def collate(batch: list[dict[str, Any]]) -> Any:
+        padded = tokenizer.pad([{"input_ids": one["input_ids"]} for one in batch], return_tensors="pt")
+        longest = padded["input_ids"].shape[1]
+        labels = [one["learned"] + [-100] * (longest - len(one["learned"])) for one in batch]
+        return {**padded, "labels": torch.tensor(labels)}
+
+    settings = {"tokenizer": template, "messages_column": "messages", "learn_from": "answers", "max_length": 128}
+    ours = workshop.done(f"answers-{template}", {"model": folder, **settings}, max_steps=10).metrics()
+    model = transformers.AutoModelForCausalLM.from_pretrained(workshop.path / folder)
+    arguments = {"per_device_train_batch_size": 4, "max_steps": 10}
+    assert list(ours.values()) == losses_with(workshop.path, model, rows, collate, **arguments)
 
 
 def test_the_loss_of_gpt2_is_the_mean_over_what_it_predicts(workshop: Any) -> None:

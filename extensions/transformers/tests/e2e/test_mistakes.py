@@ -38,6 +38,12 @@ CASES = {
         "/hyperparams/lora/modules_to_save",
         "the model has no layer 'head'",
     ),
+    "answers of texts": ({"learn_from": "answers"}, "/learn_from", "answers are of conversations"),
+    "packed answers": (
+        {"learn_from": "answers", "messages_column": "messages", "packing": True},
+        "/learn_from",
+        "do not know which tokens are answers",
+    ),
     "no router": ({"router_loss": 0.01}, "/hyperparams/router_loss", "LlamaForCausalLM has no loss of a router"),
     "no type": ({"config": {"hidden_size": 3}}, "/hyperparams/config", 'no "model_type"'),
     "no labels": (

@@ -17,6 +17,7 @@ DROPPING = {**LLAMA, "attention_dropout": 0.1}
 WAYS = {
     "packed": {"config": DROPPING, "packing": True},
     "chat": {"messages_column": "messages", "gradient_checkpointing": True},
+    "answers": {"messages_column": "json", "learn_from": "answers"},
     "masked": {"task": "masked-lm", "config": BERT},
     "classes": {"task": "sequence-classification", "config": BERT, "num_labels": 3},
     "lora-all": {

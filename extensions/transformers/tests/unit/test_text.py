@@ -82,6 +82,47 @@ def test_a_conversation_that_cannot_be_written_out_is_said_with_its_row(tokenize
         encoded(tokenizer, {"messages": column}, messages_column="messages")
 
 
+SAID = [
+    {"role": "user", "content": "the mill"},
+    {"role": "assistant", "content": "turns when"},
+    {"role": "user", "content": "the oak"},
+    {"role": "assistant", "content": "rests by the river"},
+]
+_TURN = "{{ one['role'] + ': ' }}"
+_SAID = "{{ one['content'] + '</s>' }}"
+_PROMPT = "{% if add_generation_prompt %}{{ 'assistant: ' }}{% endif %}"
+TEMPLATES = {
+    "marked": "{% for one in messages %}" + _TURN + "{% if one['role'] == 'assistant' %}{% generation %}" + _SAID
+    + "{% endgeneration %}{% else %}" + _SAID + "{% endif %}{% endfor %}" + _PROMPT,
+    "by its beginnings": "{% for one in messages %}" + _TURN + _SAID + "{% endfor %}" + _PROMPT,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_answers_alone_are_learned_with_their_ends(tokenizer: Any, template: str) -> None:
+    tokenizer.chat_template = TEMPLATES["marked"]
+    options = {"tokenize": True, "return_dict": True, "return_assistant_tokens_mask": True}
+    theirs = tokenizer.apply_chat_template(SAID, **options)
+    tokenizer.chat_template = TEMPLATES[template]
+    rows = {"messages": [SAID, SAID[:2], SAID[:1]]}
+    found = encoded(tokenizer, rows, messages_column="messages", learn_from="answers")
+    whole = encoded(tokenizer, rows, messages_column="messages")
+    assert torch.equal(found["input_ids"], whole["input_ids"])
+    assert found["input_ids"][0].tolist() == theirs["input_ids"]
+    assert (found["labels"][0] != IGNORED).long().tolist() == theirs["assistant_masks"]
+    learned = [tokenizer.decode(row[row != IGNORED]).strip() for row in found["labels"]]
+    assert learned == ["turns when</s> rests by the river</s>", "turns when</s>", ""]
+    short = encoded(tokenizer, rows, messages_column="messages", learn_from="answers", max_length=20)["labels"]
+    assert torch.equal(short, found["labels"][:, :20])
+
+
+def test_a_template_that_writes_the_beginning_otherwise_when_more_follows_is_refused(tokenizer: Any) -> None:
+    tokenizer.chat_template = "{{ messages | length }} messages" + TEMPLATES["by its beginnings"]
+    with pytest.raises(InvalidData, match="message 1 of the conversation in row 0") as refused:
+        encoded(tokenizer, {"messages": [SAID]}, messages_column="messages", learn_from="answers")
+    assert "{% generation %}" in (refused.value.hint or "")
+
+
 WRONG = {
     "numbers": (pa.int64(), {}, '"text" of the validation data is of type int64, and texts are strings'),
     "bytes": (pa.binary(), {}, "is of type binary"),
