@@ -66,7 +66,9 @@ class Encoder:
         return {
             "input_ids": padded["input_ids"],
             "attention_mask": padded["attention_mask"],
-            "labels": torch.full_like(padded["input_ids"], IGNORED).masked_scatter(there, torch.tensor(labels)),
+            "labels": torch.full_like(padded["input_ids"], IGNORED).masked_scatter(
+                there, torch.tensor(labels, dtype=torch.int64)
+            ),
         }
 
     def _token_ids(self, rows: pa.RecordBatch) -> list[list[int]]:
