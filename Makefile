@@ -15,7 +15,7 @@ EXAMPLE := example_trainers/flight_delay
 EXAMPLES := $(EXAMPLE) example_trainers/digits example_trainers/char_lm
 
 # What is not the host: a distribution each, which the host finds by entry point.
-EXTENSIONS := extensions/chaos extensions/conformance extensions/engines extensions/environments extensions/inspect extensions/lightning extensions/service \
+EXTENSIONS := extensions/chaos extensions/conformance extensions/debug extensions/engines extensions/environments extensions/inspect extensions/lightning extensions/service \
               extensions/sources extensions/sweeps extensions/trackers extensions/transformers
 
 # Not installed: their tests and those of their tutorials install them where they are alone.

@@ -139,7 +139,7 @@ AGENT, RANKS = (
 KEEPER, KEPT = "hostcore_engines.keeper", "HOSTCORE_LAUNCH_FOLDER"
 #: Commands and modules that start processes in Python.
 STARTING = (
-    *("check", "doctor", "evaluate", "resume", "run", "serve", "sweep", "validate"),
+    *("check", "debug", "doctor", "evaluate", "resume", "run", "serve", "sweep", "validate"),
     *("hostcore_service.container", "hostcore.entrypoint", AGENT),
 )
 #: Beginnings of variables that are read when an interpreter or a library starts.

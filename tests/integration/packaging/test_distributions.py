@@ -105,6 +105,7 @@ DISTRIBUTIONS = (
         for name, contract, needs in (
             ("chaos", "1", ["hostcore"]),
             ("conformance", "1", ["hostcore", "hostcore-chaos", "hostcore-toolkit"]),
+            ("debug", "1", ["hostcore"]),
             ("engines", "1", ["hostcore"]),
             ("environments", "1", ["hostcore"]),
             ("inspect", "1", ["hostcore"]),

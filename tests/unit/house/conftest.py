@@ -17,6 +17,7 @@ DISTRIBUTIONS = (
     "hostcore",
     "hostcore_chaos",
     "hostcore_conformance",
+    "hostcore_debug",
     "hostcore_engines",
     "hostcore_environments",
     "hostcore_inspect",

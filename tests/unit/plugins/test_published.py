@@ -26,7 +26,7 @@ from hostcore_hookspecs.kinds import (
 
 #: All that the table is about.
 _EXTENSIONS = (
-    *("chaos", "conformance", "engines", "environments", "inspect", "lightning", "service"),
+    *("chaos", "conformance", "debug", "engines", "environments", "inspect", "lightning", "service"),
     *("sources", "sweeps", "trackers", "transformers"),
 )
 

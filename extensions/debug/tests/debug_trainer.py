@@ -1,0 +1,55 @@
+"""A trainer with shuffle-proof state: dropout, momentum, and rows that may be poisoned."""
+
+import attrs
+import torch
+from torch import nn
+
+from hostcore_hookspecs import Capabilities, StepResult
+from hostcore_toolkit import parallelize, to_device, to_tensors
+
+
+@attrs.frozen(kw_only=True)
+class Hyperparams:
+    #: Draw noise that no seed decides about.
+    unseeded: bool = False
+    #: Raise at this step.
+    fails_at: int = 0
+    learning_rate: float = 0.01
+
+
+class Trainer:
+    Hyperparams = Hyperparams
+    CAPABILITIES = Capabilities(accumulate=True, distributed=True)
+
+    def configure(self, ctx):
+        model = nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Dropout(0.2), nn.Linear(8, 1))
+        if ctx.world_size > 1:
+            model = parallelize(model, ctx)
+        optimizer = torch.optim.SGD(model.parameters(), lr=ctx.hyperparams.learning_rate, momentum=0.5)
+        return {"model": model, "optimizer": optimizer}
+
+    def prepare_batch(self, raw_batch, state, ctx):
+        return to_device(to_tensors(raw_batch), ctx)
+
+    def train_step(self, prepared_batch, state, ctx):
+        if ctx.hyperparams.fails_at == ctx.run_state.step + 1:
+            raise ValueError("the step fails")
+        batches = [prepared_batch] if isinstance(prepared_batch, dict) else prepared_batch
+        total = 0.0
+        for batch in batches:
+            found = state["model"](torch.stack([batch["a"], batch["b"]], dim=1))[:, 0]
+            loss = (found - batch["y"]).square().mean() / len(batches)
+            if ctx.hyperparams.unseeded:
+                loss = loss + torch.rand((), generator=_from_the_clock()) * 1e-3
+            loss.backward()
+            total += loss.item()
+        nn.utils.clip_grad_norm_(state["model"].parameters(), 1.0)
+        state["optimizer"].step()
+        state["optimizer"].zero_grad()
+        return StepResult(metrics={"loss": total})
+
+
+def _from_the_clock():
+    generator = torch.Generator()
+    generator.seed()
+    return generator
