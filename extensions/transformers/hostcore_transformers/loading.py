@@ -9,19 +9,16 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from hostcore_builtin_plugins.extras import install_command
 from hostcore_hookspecs import InvalidSettings, StepContext
 from hostcore_transformers.hyperparams import Hyperparams, Lora
 from hostcore_transformers.layout import LayoutNotKept, check_layout
 
-#: By task: the class of transformers that finds the architecture's.
-_CLASSES: Final = {
-    "causal-lm": "AutoModelForCausalLM",
-    "masked-lm": "AutoModelForMaskedLM",
-    "sequence-classification": "AutoModelForSequenceClassification",
-}
+if TYPE_CHECKING:
+    from hostcore_transformers.tasks import Task
+
 #: Files of this machine, and the code of transformers alone; None would ask on standard input.
 _CLOSED: Final = {"local_files_only": True, "trust_remote_code": False}
 #: Implementations that transformers has in itself, by the key of a configuration; others are kernels of a repository.
@@ -78,9 +75,6 @@ def load_tokenizer(hyperparams: Hyperparams, handles: Mapping[str, Any]) -> Any:
     if tokenizer.pad_token_id is None:
         message = f"the tokenizer in {folder} has no token to pad with, and none for the end of a text"
         raise InvalidSettings(pointer, message, hint="set its pad_token and save it again")
-    if hyperparams.task == "masked-lm" and tokenizer.mask_token_id is None:
-        message = f"the tokenizer in {folder} has no mask token, which masked-lm needs"
-        raise InvalidSettings(pointer, message, hint="set its mask_token, or choose another task")
     if hyperparams.learn_from == "answers" and not tokenizer.is_fast:
         message = f"the tokenizer in {folder} does not know where in a text its tokens are, so answers cannot be found"
         raise InvalidSettings(
@@ -94,20 +88,18 @@ def load_tokenizer(hyperparams: Hyperparams, handles: Mapping[str, Any]) -> Any:
     return tokenizer
 
 
-def build_model(hyperparams: Hyperparams, tokenizer: Any, ctx: StepContext) -> Any:
+def build_model(hyperparams: Hyperparams, task: "Task", ctx: StepContext) -> Any:
     """The model for the task, on the CPU, with adapters if the job wants them.
 
     :raises InvalidSettings: When it cannot be made, or does not fit the tokenizer.
     """
     import transformers
 
-    auto = getattr(transformers, _CLASSES[hyperparams.task])
+    auto, tokenizer = getattr(transformers, task.auto), task.processors.tokenizer
     folder = model_folder(hyperparams, ctx.model_handles)
     pointer = "/config" if folder is None else "/model"
     _refuse_code(hyperparams, folder)
-    extra = {}
-    if hyperparams.task == "sequence-classification":
-        extra = {"num_labels": hyperparams.num_labels, "problem_type": "single_label_classification"}
+    extra = task.model_settings()
     attention = {"attn_implementation": hyperparams.attention} if hyperparams.attention else {}
     try:
         if folder is None:
@@ -131,7 +123,7 @@ def build_model(hyperparams: Hyperparams, tokenizer: Any, ctx: StepContext) -> A
     if hyperparams.gradient_checkpointing:
         model.activation_checkpointing_enable(activation_checkpointing_kwargs={"use_reentrant": False})
         model.config.use_cache = False
-    return _with_adapters(model, hyperparams.lora, hyperparams.task) if hyperparams.lora else model
+    return _with_adapters(model, hyperparams.lora, task.adapters) if hyperparams.lora else model
 
 
 def _refuse_code(hyperparams: Hyperparams, folder: Path | None) -> None:
@@ -239,13 +231,12 @@ def _with_router_loss(model: Any, coefficient: float | None) -> None:
         model.router_aux_loss_coef = coefficient
 
 
-def _with_adapters(model: Any, lora: Lora, task: str) -> Any:
+def _with_adapters(model: Any, lora: Lora, kind: str | None) -> Any:
     try:
         peft: Any = importlib.import_module("peft")
     except ImportError as error:
         hint = install_command("transformers")
         raise InvalidSettings("/lora", "adapters need peft, which is not installed", hint=hint) from error
-    kinds = {"causal-lm": "CAUSAL_LM", "sequence-classification": "SEQ_CLS"}
     config = peft.LoraConfig(
         r=lora.rank,
         lora_alpha=lora.alpha,
@@ -254,7 +245,7 @@ def _with_adapters(model: Any, lora: Lora, task: str) -> Any:
         if isinstance(lora.target_modules, str)
         else list(lora.target_modules) or None,
         modules_to_save=list(lora.modules_to_save) or None,
-        task_type=kinds.get(task),
+        task_type=kind,
     )
     names = {part for name, _ in model.named_modules() for part in name.split(".")}
     if missing := [one for one in lora.modules_to_save if one not in names]:

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,12 +16,9 @@ from hostcore_transformers.answers import answer_labels
 from hostcore_transformers.hyperparams import Hyperparams
 from hostcore_transformers.loss import IGNORED
 
-#: By split: where its data is named in the job.
-POINTERS: Final = {"train": "/dataset", "validation": "/validation", "test": "/test"}
 
-
-class Encoder:
-    """Turns record batches into what the model takes; a pure function of the rows and of the random generator.
+class Texts:
+    """Turns the texts of record batches into token ids; pure functions of the rows and of the random generator.
 
     :param tokenizer: One with a token to pad with.
     """
@@ -30,29 +27,11 @@ class Encoder:
         self._tokenizer = tokenizer
         self._hyperparams = hyperparams
 
-    def encode(self, rows: pa.RecordBatch, rng: np.random.Generator) -> "Mapping[str, Tensor] | list[list[int]]":
-        """Token ids of some rows.
+    def answers(self, rows: pa.RecordBatch) -> Mapping[str, Tensor]:
+        """Return ids, mask and labels of conversations in which the assistant's tokens alone are predicted.
 
-        :param rng: For the tokens that are masked.
-        :return: ``input_ids``, ``attention_mask`` and ``labels``, on the CPU, int64 of shape (rows, longest); labels
-            of a classification (rows,). With packing, the ids of each text: the trainer makes blocks of them.
-        :raises InvalidData: When a value is none that can be used.
+        :raises InvalidData: When a conversation is none, or the template does not take it.
         """
-        hyperparams = self._hyperparams
-        if hyperparams.learn_from == "answers":
-            return self._answers(rows)
-        texts = self._token_ids(rows)
-        if hyperparams.packing:
-            return texts
-        batch = {name: value for name, value in self._padded(texts).items() if name in {"input_ids", "attention_mask"}}
-        if hyperparams.task == "causal-lm":
-            # By the mask: the padding token may be the one that ends a text, and that is to be learned.
-            return {**batch, "labels": batch["input_ids"].masked_fill(batch["attention_mask"] == 0, IGNORED)}
-        if hyperparams.task == "masked-lm":
-            return self._masked(batch, rng)
-        return {**batch, "labels": self._classes(rows)}
-
-    def _answers(self, rows: pa.RecordBatch) -> Mapping[str, Tensor]:
         longest = self._hyperparams.max_length
         texts, labels = [], []
         for row, conversation in enumerate(rows.column(self._hyperparams.messages_column).to_pylist()):
@@ -61,17 +40,16 @@ class Encoder:
             )
             texts.append(ids[:longest])
             labels.extend(learned[:longest])
-        padded = self._padded(texts)
+        padded = self.padded(texts)
         there = padded["attention_mask"] == 1
-        return {
-            "input_ids": padded["input_ids"],
-            "attention_mask": padded["attention_mask"],
-            "labels": torch.full_like(padded["input_ids"], IGNORED).masked_scatter(
-                there, torch.tensor(labels, dtype=torch.int64)
-            ),
-        }
+        ignored = torch.full_like(padded["input_ids"], IGNORED)
+        return {**padded, "labels": ignored.masked_scatter(there, torch.tensor(labels, dtype=torch.int64))}
 
-    def _token_ids(self, rows: pa.RecordBatch) -> list[list[int]]:
+    def token_ids(self, rows: pa.RecordBatch) -> list[list[int]]:
+        """Tokenize the text or the conversation of each row; cut to ``max_length`` unless blocks are made of them.
+
+        :raises InvalidData: When a value is none that can be used.
+        """
         hyperparams, tokenizer = self._hyperparams, self._tokenizer
         longest = None if hyperparams.packing else hyperparams.max_length
         if hyperparams.messages_column:
@@ -106,12 +84,16 @@ class Encoder:
             ) from error
         return text
 
-    def _padded(self, texts: Sequence[list[int]]) -> Mapping[str, Tensor]:
-        padded: Mapping[str, Tensor] = self._tokenizer.pad({"input_ids": texts}, padding=True, return_tensors="pt")
-        return padded
+    def padded(self, texts: Sequence[list[int]]) -> Mapping[str, Tensor]:
+        """Return ``input_ids`` and ``attention_mask``, int64 of shape (texts, longest)."""
+        padded = self._tokenizer.pad({"input_ids": texts}, padding=True, return_tensors="pt")
+        return {name: padded[name] for name in ("input_ids", "attention_mask")}
 
-    def _masked(self, batch: Mapping[str, Tensor], rng: np.random.Generator) -> Mapping[str, Tensor]:
-        """As BERT does (arXiv:1810.04805, section 3.1): 80 % of the predicted tokens masked, 10 % random."""
+    def masked(self, batch: Mapping[str, Tensor], rng: np.random.Generator) -> Mapping[str, Tensor]:
+        """Mask tokens as BERT does (arXiv:1810.04805, section 3.1): 80 % of the predicted ones masked, 10 % random.
+
+        :return: With ``labels``: the ids of the predicted tokens, and ``IGNORED``.
+        """
         from transformers import DataCollatorForLanguageModeling
 
         collator = DataCollatorForLanguageModeling(
@@ -121,61 +103,6 @@ class Encoder:
             torch.manual_seed(int(rng.integers(2**63)))
             input_ids, labels = collator.torch_mask_tokens(batch["input_ids"].clone())
         return {**batch, "input_ids": input_ids, "labels": labels.masked_fill(batch["attention_mask"] == 0, IGNORED)}
-
-    def _classes(self, rows: pa.RecordBatch) -> Tensor:
-        hyperparams = self._hyperparams
-        classes = rows.column(hyperparams.label_column).to_pylist()
-        for one in classes:
-            if one is None or not 0 <= one < hyperparams.num_labels:
-                raise InvalidData(
-                    f'the column "{hyperparams.label_column}" has {one!r}, and the classes are 0 to '
-                    f"{hyperparams.num_labels - 1}",
-                    hint='set "num_labels", or correct the data',
-                )
-        return torch.tensor(classes)
-
-
-def check_columns(schema: pa.Schema, hyperparams: Hyperparams, split: str) -> None:
-    """See that data has the columns that the task needs, of types that it can use.
-
-    :param split: ``train``, ``validation`` or ``test``.
-    :raises InvalidData: When one is missing, or of another type.
-    """
-    data = "the data" if split == "train" else f"the {split} data"
-    types = {"messages_column": _is_conversation} if hyperparams.messages_column else {"text_column": _is_text}
-    if hyperparams.task == "sequence-classification":
-        types["label_column"] = pa.types.is_integer
-    for setting, is_right in types.items():
-        column = getattr(hyperparams, setting)
-        if column not in schema.names:
-            raise InvalidData(
-                f'{data} has no column "{column}"; it has: {", ".join(schema.names)}',
-                pointer=POINTERS[split],
-                hint=f'set "{setting}" to the column that is meant',
-            )
-        kind = schema.field(column).type
-        if not is_right(kind):
-            raise InvalidData(
-                f'the column "{column}" of {data} is of type {kind}, and {_TYPES[setting]}',
-                pointer=POINTERS[split],
-                hint=f'set "{setting}" to the column that is meant, or convert the data',
-            )
-
-
-_TYPES: Final = {
-    "text_column": "texts are strings",
-    "messages_column": "conversations are lists of structs, or JSON text",
-    "label_column": "classes are integers",
-}
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    plain = kind.value_type if pa.types.is_dictionary(kind) else kind
-    return any(one(plain) for one in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view))
-
-
-def _is_conversation(kind: pa.DataType) -> bool:
-    return _is_text(kind) or pa.types.is_list(kind) or pa.types.is_large_list(kind)
 
 
 def _messages(conversation: Any, row: int) -> Any:

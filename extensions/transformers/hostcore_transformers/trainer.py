@@ -26,9 +26,10 @@ from hostcore_hookspecs import (
 )
 from hostcore_toolkit import load_training_state, parallelize, to_device, training_state
 from hostcore_transformers.hyperparams import Hyperparams as Settings
-from hostcore_transformers.loading import build_model, load_tokenizer
-from hostcore_transformers.loss import nothing_predicted, predictions, router_loss, summed_loss
-from hostcore_transformers.text import POINTERS, Encoder, Packer, check_columns
+from hostcore_transformers.loading import build_model
+from hostcore_transformers.loss import nothing_predicted, router_loss
+from hostcore_transformers.tasks import POINTERS, Batch, Task, check_columns, load_task
+from hostcore_transformers.text import Packer
 from hostcore_transformers.weights import load_weights, stored_weights
 
 if TYPE_CHECKING:
@@ -36,17 +37,6 @@ if TYPE_CHECKING:
     from torch.optim.lr_scheduler import LRScheduler
 
 SAMPLE_FILE: Final = "sample.txt"
-
-
-@attrs.frozen(kw_only=True, eq=False)
-class Batch:
-    """A prepared batch, on the device."""
-
-    #: What the model takes, without labels: the loss is not its own.
-    inputs: Mapping[str, Tensor]
-    labels: Tensor
-    #: How many predictions its loss is of.
-    predicted: int
 
 
 @attrs.define(kw_only=True, eq=False)
@@ -57,11 +47,9 @@ class State:
     model: Any
     optimizer: "Optimizer"
     scheduler: "LRScheduler"
-    #: Whether each token is to predict the next one, so that the first of a row is never predicted.
-    predicts_next: bool
     #: None without ``packing``.
     packer: Packer | None
-    #: Of each batch of the running evaluation: its loss, unread; what that is a sum of; how many were predicted right.
+    #: Of each batch of the running evaluation: its loss, unread; what that is a sum of; the task's scores.
     evaluated: list[tuple[Tensor, int, Tensor]] = attrs.field(factory=list)
 
     @property
@@ -71,13 +59,13 @@ class State:
 
 
 class TransformersTrainer:
-    """Fine-tunes or pre-trains a model of Hugging Face transformers: causal, masked, or for classification."""
+    """Fine-tunes or pre-trains a model of Hugging Face transformers, by one of its tasks."""
 
     Hyperparams: ClassVar[type[Any]] = Settings
     CAPABILITIES = Capabilities(accumulate=True, precisions=("fp32", "bf16"), distributed=True)
 
     def __init__(self) -> None:
-        self._tokenizer: Any = None
+        self._task: Task | None = None
 
     def settings(self, ctx: StepContext) -> Settings:
         """Return the job's settings. A trainer whose settings have other names translates them here."""
@@ -85,15 +73,15 @@ class TransformersTrainer:
         return settings
 
     def setup(self, ctx: StepContext) -> None:
-        """Load the tokenizer, and see that the data has the columns that the task needs."""
-        self._own_tokenizer(ctx)
+        """Load tokenizer and processors, and see that the data has the columns that the task needs."""
+        task = self._own_task(ctx)
         if ctx.dataset is not None:
-            check_columns(ctx.dataset.schema, self.settings(ctx), "train")
+            check_columns(ctx.dataset.schema, task, "train")
 
     def configure(self, ctx: StepContext) -> State:
         """Build the model, the optimizer and the learning rate's schedule."""
         hyperparams = self.settings(ctx)
-        model = build_model(hyperparams, self._own_tokenizer(ctx), ctx)
+        model = build_model(hyperparams, self._own_task(ctx), ctx)
         model.train()
         if ctx.world_size == 1:
             model.to(ctx.device)
@@ -113,16 +101,16 @@ class TransformersTrainer:
             model=model,
             optimizer=optimizer,
             scheduler=scheduler,
-            predicts_next=hyperparams.task == "causal-lm",
             packer=Packer(hyperparams.max_length) if hyperparams.packing else None,
         )
 
     def transform_batch(self, raw_batch: Any, rng: np.random.Generator, ctx: StepContext) -> Any:
-        """Tokenize rows: ahead of the loop, in ``dataset.workers`` processes."""
+        """Encode rows: ahead of the loop, in ``dataset.workers`` processes."""
         if not isinstance(raw_batch, pa.RecordBatch):
             return raw_batch  # of mock_batches: what the model takes, as lists
-        check_columns(raw_batch.schema, self.settings(ctx), ctx.split)
-        return Encoder(self._own_tokenizer(ctx), self.settings(ctx)).encode(raw_batch, rng)
+        task = self._own_task(ctx)
+        check_columns(raw_batch.schema, task, ctx.split)
+        return task.encode(raw_batch, rng)
 
     def prepare_batch(self, raw_batch: Any, state: State, ctx: StepContext) -> Batch:
         """Put a batch onto the device; with packing, make blocks of its texts."""
@@ -133,8 +121,9 @@ class TransformersTrainer:
             if len(raw_batch["labels"]) == 0:
                 raw_batch = nothing_predicted()
         tensors = {name: torch.as_tensor(values) for name, values in raw_batch.items()}
-        predicted = predictions(tensors["labels"], predicts_next=state.predicts_next)
-        inputs = to_device(tensors, ctx)
+        task = self._own_task(ctx)
+        predicted = task.predicted(tensors["labels"])
+        inputs = to_device(dict(task.inputs(state.plain, tensors)), ctx)
         return Batch(labels=inputs.pop("labels"), inputs=inputs, predicted=predicted)
 
     def train_step(self, prepared_batch: "Batch | Sequence[Batch]", state: State, ctx: StepContext) -> StepResult:
@@ -177,12 +166,10 @@ class TransformersTrainer:
     def validate_step(self, prepared_batch: Batch, state: State, ctx: StepContext) -> StepResult:
         """Score a batch; the host averages over the batches by what each predicts, and leaves out those without."""
         count = prepared_batch.predicted
-        total, output = self._loss(prepared_batch, state, ctx)
-        loss, logits = total.detach(), output.logits.detach()
+        loss, outputs = self._loss(prepared_batch, state, ctx)
+        loss = loss.detach()
         if ctx.batch_counts:
-            classifies = self.settings(ctx).task == "sequence-classification"
-            right = (logits.argmax(-1) == prepared_batch.labels).sum() if classifies else torch.zeros_like(loss)
-            state.evaluated.append((loss, count, right))
+            state.evaluated.append((loss, count, self._own_task(ctx).scores(outputs, prepared_batch).detach()))
         return StepResult(metrics={"loss": loss / max(count, 1)}, weight=float(count))
 
     def test_step(self, prepared_batch: Batch, state: State, ctx: StepContext) -> StepResult:
@@ -190,24 +177,24 @@ class TransformersTrainer:
         return self.validate_step(prepared_batch, state, ctx)
 
     def evaluation_metrics(self, state: State, ctx: StepContext) -> Mapping[str, float]:
-        """``perplexity``, or ``accuracy`` for a classification: of the whole split."""
-        losses, counts, rights = zip(*state.evaluated, strict=True) if state.evaluated else ((), (), ())
+        """Metrics of the task, of the whole split."""
+        task = self._own_task(ctx)
+        losses, counts, scores = zip(*state.evaluated, strict=True) if state.evaluated else ((), (), ())
         state.evaluated = []
-        sums = [sum(torch.stack(losses).tolist()) if losses else 0.0, sum(counts), int(sum(rights))]
+        summed = torch.stack(scores).double().sum(0).tolist() if scores else [0.0] * len(task.summed)
+        sums = [sum(torch.stack(losses).tolist()) if losses else 0.0, sum(counts), *summed]
         evaluated = torch.tensor(sums, dtype=torch.float64)
         if ctx.world_size > 1:
             evaluated = evaluated.to(ctx.device)
             dist.all_reduce(evaluated)
-        loss, count, right = evaluated.tolist()
+        loss, count, *summed = evaluated.tolist()
         if count == 0:
             raise InvalidData(
-                f"nothing is predicted in the {ctx.split} data: no text has a token to predict",
+                f"nothing is predicted in the {ctx.split} data: no row has anything to predict",
                 pointer=POINTERS[ctx.split],
-                hint='for masked-lm, raise "mask_probability"; else see that the texts are longer than one token',
+                hint=task.hint,
             )
-        if self.settings(ctx).task == "sequence-classification":
-            return {"accuracy": right / count}
-        return {"perplexity": math.exp(min(loss / count, 700.0))}  # the largest that a float holds
+        return task.metrics(loss / count, int(count), dict(zip(task.summed, summed, strict=True)))
 
     def generate_sample(
         self, state: State, request: SampleRequest, output_dir: str, ctx: StepContext
@@ -216,7 +203,7 @@ class TransformersTrainer:
         hyperparams = self.settings(ctx)
         if hyperparams.task != "causal-lm":
             raise InvalidData(f'"samples" need a model that writes text, and the task is "{hyperparams.task}"')
-        tokenizer = self._own_tokenizer(ctx)
+        tokenizer = self._own_task(ctx).processors.tokenizer
         prompt = request.prompt or tokenizer.bos_token or tokenizer.eos_token
         if not prompt:
             message = "a sample without a prompt begins with the token that begins or ends a text; there is none"
@@ -261,7 +248,7 @@ class TransformersTrainer:
             state.packer.remainder = dealt(payload["remainders"])
 
     def save_checkpoint(self, state: State, output_dir: str, ctx: StepContext) -> None:
-        """Write what belongs to the weights: configuration and tokenizer."""
+        """Write what belongs to the weights: configuration, tokenizer and processors."""
         if ctx.rank != 0:
             return
         if self.settings(ctx).lora is not None:
@@ -270,18 +257,18 @@ class TransformersTrainer:
             state.plain.config.save_pretrained(output_dir)
             if state.plain.can_generate():
                 state.plain.generation_config.save_pretrained(output_dir)
-        self._own_tokenizer(ctx).save_pretrained(output_dir)
+        self._own_task(ctx).processors.save(output_dir)
 
-    def _own_tokenizer(self, ctx: StepContext) -> Any:
-        if self._tokenizer is None:
-            self._tokenizer = load_tokenizer(self.settings(ctx), ctx.model_handles)
-        return self._tokenizer
+    def _own_task(self, ctx: StepContext) -> Task:
+        if self._task is None:
+            self._task = load_task(self.settings(ctx), ctx.model_handles)
+        return self._task
 
     def _loss(self, batch: Batch, state: State, ctx: StepContext) -> tuple[Tensor, Any]:
         """The sum of the losses of a batch, zero-dimensional, float32; and what the model returned."""
         with ctx.autocast():
             output = state.model(**batch.inputs)
-            return summed_loss(output.logits, batch.labels, predicts_next=state.predicts_next), output
+            return self._own_task(ctx).loss(output, batch, state.plain), output
 
 
 def _schedule(hyperparams: Settings, optimizer: "Optimizer", steps: int) -> "LRScheduler":

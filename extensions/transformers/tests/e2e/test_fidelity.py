@@ -11,7 +11,8 @@ from transformers_workshop import BERT, GPT2, LLAMA, MIXTRAL, save_tokenizer
 from hostcore.worker.feed.transform_call import generator
 from hostcore_toolkit import seed_everything
 from hostcore_transformers.hyperparams import Hyperparams
-from hostcore_transformers.text import Encoder, Packer
+from hostcore_transformers.tasks import load_task
+from hostcore_transformers.text import Packer
 
 STEPS = 30
 SEED = 3
@@ -130,7 +131,6 @@ def their_model(folder: Path, way: str) -> Any:
 @pytest.mark.parametrize("way", WIDER)
 def test_other_ways_have_the_losses_of_transformers_trainer(workshop: Any, way: str) -> None:
     """On the batches of the job: the masks and blocks of others are theirs."""
-    import transformers
 
     torch.set_num_threads(1)
     settings, keys, arguments = WIDER[way]
@@ -141,11 +141,11 @@ def test_other_ways_have_the_losses_of_transformers_trainer(workshop: Any, way: 
     steps = 10
     ours = workshop.done(f"wider-{way}", {"model": folder, **settings}, max_steps=steps, seed=SEED, **keys).metrics()
 
-    tokenizer = transformers.AutoTokenizer.from_pretrained(workshop.path / "tokenizer")
-    hyperparams = Hyperparams(**{"max_length": 32, **settings})
+    hyperparams = Hyperparams(**{"max_length": 32, "tokenizer": workshop.path / "tokenizer", **settings})
+    task = load_task(hyperparams, {})
     packer, batches = Packer(hyperparams.max_length), []
     for rows in pq.read_table(workshop.path / "train.parquet").to_batches(max_chunksize=4):
-        encoded: Any = Encoder(tokenizer, hyperparams).encode(rows, generator(SEED, 0, 4 * len(batches)))
+        encoded: Any = task.encode(rows, generator(SEED, 0, 4 * len(batches)))
         batches.append(packer.take(encoded) if hyperparams.packing else encoded)
     assert all(len(one["labels"]) > 0 for one in batches)
     model = their_model(workshop.path / folder, way)

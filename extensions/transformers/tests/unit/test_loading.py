@@ -13,14 +13,15 @@ from hostcore_hookspecs import InvalidData, InvalidSettings, Job, RunState, Samp
 from hostcore_transformers import trainer as of_trainer
 from hostcore_transformers.hyperparams import Hyperparams
 from hostcore_transformers.loading import build_model
+from hostcore_transformers.tasks import load_task
 from hostcore_transformers.trainer import TransformersTrainer
 
 ROBERTA = {**BERT, "model_type": "roberta", "pad_token_id": 1}
 
 
 def built(tokenizer_folder: Path, config: Any, **settings: Any) -> Any:
-    hyperparams = Hyperparams(config=config, **{"max_length": 32, **settings})
-    return build_model(hyperparams, AutoTokenizer.from_pretrained(tokenizer_folder), StepContext())
+    hyperparams = Hyperparams(config=config, **{"max_length": 32, "tokenizer": tokenizer_folder, **settings})
+    return build_model(hyperparams, load_task(hyperparams, {}), StepContext())
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,8 @@ from transformers_workshop import texts
 from hostcore_hookspecs import InvalidData
 from hostcore_transformers.hyperparams import Hyperparams
 from hostcore_transformers.loss import IGNORED
-from hostcore_transformers.text import Encoder, Packer, check_columns
+from hostcore_transformers.tasks import Processors, check_columns, kinds_of_tasks
+from hostcore_transformers.text import Packer
 from hostcore_transformers.trainer import dealt
 
 
@@ -22,9 +23,14 @@ def tokenizer(tokenizer_folder: Path) -> Any:
     return AutoTokenizer.from_pretrained(tokenizer_folder)
 
 
+def task_of(settings: Any, tokenizer: Any = None) -> Any:
+    hyperparams = Hyperparams(**settings)
+    return kinds_of_tasks()[hyperparams.task](hyperparams, Processors(tokenizer=tokenizer))
+
+
 def encoded(tokenizer: Any, columns: dict[str, Any], **settings: Any) -> Any:
     rows = pa.RecordBatch.from_pydict(columns)
-    return Encoder(tokenizer, Hyperparams(**settings)).encode(rows, np.random.default_rng(5))
+    return task_of(settings, tokenizer).encode(rows, np.random.default_rng(5))
 
 
 def test_the_end_of_a_text_is_learned_and_padding_is_not(tokenizer: Any) -> None:
@@ -136,15 +142,15 @@ WRONG = {
 def test_a_column_of_another_type_is_refused_where_the_data_is_named(case: str) -> None:
     kind, settings, message = WRONG[case]
     with pytest.raises(InvalidData, match=message) as refused:
-        check_columns(pa.schema({"text": kind}), Hyperparams(**settings), "validation")
+        check_columns(pa.schema({"text": kind}), task_of(settings), "validation")
     assert refused.value.pointer == "/validation"
 
 
 def test_all_kinds_of_strings_are_texts_and_a_column_that_is_missing_is_said_with_those_that_there_are() -> None:
     for kind in (pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())):
-        check_columns(pa.schema({"text": kind}), Hyperparams(), "train")
+        check_columns(pa.schema({"text": kind}), task_of({}), "train")
     with pytest.raises(InvalidData, match='the test data has no column "text"; it has: body, title'):
-        check_columns(pa.schema({"body": pa.string(), "title": pa.string()}), Hyperparams(), "test")
+        check_columns(pa.schema({"body": pa.string(), "title": pa.string()}), task_of({}), "test")
 
 
 def test_a_packer_loses_no_token_and_goes_on_with_the_remainder() -> None:

@@ -1,0 +1,32 @@
+"""The tokenizer and the processors of images and audio, read from folders and written beside the weights."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from hostcore_transformers.hyperparams import Hyperparams
+from hostcore_transformers.loading import load_tokenizer
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Processors:
+    """Turn data into what models take. None: the task reads nothing of the kind."""
+
+    tokenizer: Any = None
+
+    def save(self, folder: str | Path) -> None:
+        """Write them where ``from_pretrained`` reads them."""
+        for one in attrs.astuple(self, recurse=False):
+            if one is not None:
+                one.save_pretrained(folder)
+
+
+def load_processors(hyperparams: Hyperparams, handles: Mapping[str, Any], names: Sequence[str]) -> Processors:
+    """Load those that a task needs.
+
+    :param names: Of the fields of :class:`Processors`.
+    """
+    loaders = {"tokenizer": load_tokenizer}
+    return Processors(**{name: loaders[name](hyperparams, handles) for name in names})

@@ -1,0 +1,165 @@
+"""The contract of a task, and the columns that it reads."""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Final
+
+import attrs
+import numpy as np
+import pyarrow as pa
+import torch
+from torch import Tensor
+
+from hostcore_hookspecs import InvalidData
+from hostcore_transformers.hyperparams import Hyperparams
+from hostcore_transformers.loss import IGNORED
+from hostcore_transformers.tasks.processors import Processors
+
+#: By split: where its data is named in the job.
+POINTERS: Final = {"train": "/dataset", "validation": "/validation", "test": "/test"}
+_KINDS: Final[dict[str, "type[Task]"]] = {}
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Batch:
+    """A prepared batch, on the device."""
+
+    #: What the model takes, without labels: the loss is not its own.
+    inputs: Mapping[str, Tensor]
+    labels: Tensor
+    #: How many predictions its loss is of.
+    predicted: int
+
+
+@attrs.frozen
+class Column:
+    """Types that a column may have."""
+
+    is_right: Callable[[pa.DataType], bool]
+    #: What the column has to be, as the end of a sentence.
+    expected: str
+
+
+class Task:
+    """From rows to a loss. A subclass with a ``name`` is a task that jobs can have.
+
+    :param hyperparams: The job's.
+    :param processors: Those that :attr:`reads` names.
+    """
+
+    #: As the job names it.
+    name: ClassVar[str] = ""
+    #: The class of transformers that finds the architecture's.
+    auto: ClassVar[str]
+    #: Fields of :class:`Processors` that are needed.
+    reads: ClassVar[tuple[str, ...]] = ("tokenizer",)
+    #: What peft calls the task, if it knows it.
+    adapters: ClassVar[str | None] = None
+    #: Names of sums over an evaluation, beside the loss and the count of predictions; :meth:`scores` gives a batch's.
+    summed: ClassVar[tuple[str, ...]] = ()
+    #: Advice where nothing is predicted in a whole evaluation.
+    hint: ClassVar[str] = "see that the texts are longer than one token"
+
+    def __init_subclass__(cls) -> None:
+        if "name" in vars(cls):
+            _KINDS[cls.name] = cls
+
+    def __init__(self, hyperparams: Hyperparams, processors: Processors) -> None:
+        self.hyperparams = hyperparams
+        self.processors = processors
+
+    def columns(self) -> Mapping[str, Column]:
+        """Return the settings that name the columns to read, and the types of these."""
+        raise NotImplementedError
+
+    def model_settings(self) -> Mapping[str, Any]:
+        """Return keys of the model's configuration that the task decides."""
+        return {}
+
+    def encode(self, rows: pa.RecordBatch, rng: np.random.Generator) -> "Mapping[str, Tensor] | list[list[int]]":
+        """Convert rows to tensors: a pure function of the arguments, on the CPU, ahead of the loop.
+
+        :param rng: The only source of randomness.
+        :return: What the model takes, by name, and ``labels``. With packing, the ids of each text.
+        :raises InvalidData: When a value is none that can be used.
+        """
+        raise NotImplementedError
+
+    def inputs(self, model: Any, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """Complete a batch with what depends on the model."""
+        return tensors
+
+    def predicted(self, labels: Tensor) -> int:
+        """Count the predictions that the loss of a batch sums over."""
+        return int(labels.ne(IGNORED).sum())
+
+    def loss(self, outputs: Any, batch: Batch, model: Any) -> Tensor:
+        """Sum the losses of all predictions of a batch: zero-dimensional, float32; 0 where nothing is predicted.
+
+        :param outputs: What the model returned for ``batch.inputs``.
+        """
+        raise NotImplementedError
+
+    def scores(self, outputs: Any, batch: Batch) -> Tensor:
+        """Compute :attr:`summed` for a batch, on its device, of shape (names,)."""
+        return torch.zeros(len(self.summed), device=batch.labels.device)
+
+    def metrics(self, loss: float, predicted: int, sums: Mapping[str, float]) -> Mapping[str, float]:
+        """Compute the metrics of a whole split.
+
+        :param loss: The mean over all predictions.
+        :param predicted: How many there are, at least 1.
+        :param sums: By the names in :attr:`summed`.
+        """
+        return {}
+
+
+def kinds_of_tasks() -> Mapping[str, type[Task]]:
+    """Return the tasks by the names that jobs give them."""
+    return _KINDS
+
+
+def perplexity(loss: float) -> float:
+    """Return the exponential of a mean loss in nats, at most the largest that a float holds."""
+    return math.exp(min(loss, 700.0))
+
+
+def check_columns(schema: pa.Schema, task: Task, split: str) -> None:
+    """See that data has the columns that the task needs, of types that it can use.
+
+    :param split: ``train``, ``validation`` or ``test``.
+    :raises InvalidData: When one is missing, or of another type.
+    """
+    data = "the data" if split == "train" else f"the {split} data"
+    for setting, wanted in task.columns().items():
+        column = getattr(task.hyperparams, setting)
+        if column not in schema.names:
+            raise InvalidData(
+                f'{data} has no column "{column}"; it has: {", ".join(schema.names)}',
+                pointer=POINTERS[split],
+                hint=f'set "{setting}" to the column that is meant',
+            )
+        kind = schema.field(column).type
+        if not wanted.is_right(kind):
+            raise InvalidData(
+                f'the column "{column}" of {data} is of type {kind}, and {wanted.expected}',
+                pointer=POINTERS[split],
+                hint=f'set "{setting}" to the column that is meant, or convert the data',
+            )
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    plain = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return any(one(plain) for one in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view))
+
+
+def is_list(kind: pa.DataType) -> bool:
+    """Return whether values are lists, of a fixed length or not."""
+    return any(one(kind) for one in (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list))
+
+
+TEXT: Final = Column(_is_text, "texts are strings")
+CONVERSATION: Final = Column(
+    lambda kind: _is_text(kind) or is_list(kind), "conversations are lists of structs, or JSON text"
+)
+CLASS: Final = Column(pa.types.is_integer, "classes are integers")

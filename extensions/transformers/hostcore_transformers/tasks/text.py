@@ -1,0 +1,90 @@
+"""Tasks of which the rows are texts."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from torch import Tensor
+
+from hostcore_hookspecs import InvalidSettings
+from hostcore_transformers.hyperparams import Hyperparams
+from hostcore_transformers.loss import IGNORED, predictions, summed_loss
+from hostcore_transformers.tasks.labels import Classification
+from hostcore_transformers.tasks.processors import Processors
+from hostcore_transformers.tasks.task import CONVERSATION, TEXT, Batch, Column, Task, perplexity
+from hostcore_transformers.text import Texts
+
+
+class CausalLm(Task):
+    """Predict the next token."""
+
+    name = "causal-lm"
+    auto = "AutoModelForCausalLM"
+    adapters = "CAUSAL_LM"
+
+    def columns(self) -> Mapping[str, Column]:
+        return {"messages_column": CONVERSATION} if self.hyperparams.messages_column else {"text_column": TEXT}
+
+    def encode(self, rows: pa.RecordBatch, rng: np.random.Generator) -> "Mapping[str, Tensor] | list[list[int]]":
+        texts = Texts(self.processors.tokenizer, self.hyperparams)
+        if self.hyperparams.learn_from == "answers":
+            return texts.answers(rows)
+        tokens = texts.token_ids(rows)
+        if self.hyperparams.packing:
+            return tokens  # the trainer makes blocks of them
+        batch = texts.padded(tokens)
+        # By the mask: the padding token may be the one that ends a text, and that is to be learned.
+        return {**batch, "labels": batch["input_ids"].masked_fill(batch["attention_mask"] == 0, IGNORED)}
+
+    def predicted(self, labels: Tensor) -> int:
+        return predictions(labels, predicts_next=True)
+
+    def loss(self, outputs: Any, batch: Batch, model: Any) -> Tensor:
+        return summed_loss(outputs.logits, batch.labels, predicts_next=True)
+
+    def metrics(self, loss: float, predicted: int, sums: Mapping[str, float]) -> Mapping[str, float]:
+        return {"perplexity": perplexity(loss)}
+
+
+class MaskedLm(Task):
+    """Predict tokens that are masked."""
+
+    name = "masked-lm"
+    auto = "AutoModelForMaskedLM"
+    hint = 'raise "mask_probability"'
+
+    def __init__(self, hyperparams: Hyperparams, processors: Processors) -> None:
+        super().__init__(hyperparams, processors)
+        if processors.tokenizer.mask_token_id is None:
+            message = f"the tokenizer in {processors.tokenizer.name_or_path} has no mask token, which masked-lm needs"
+            pointer = "/tokenizer" if hyperparams.tokenizer else "/model"
+            raise InvalidSettings(pointer, message, hint="set its mask_token, or choose another task")
+
+    def columns(self) -> Mapping[str, Column]:
+        return {"text_column": TEXT}
+
+    def encode(self, rows: pa.RecordBatch, rng: np.random.Generator) -> Mapping[str, Tensor]:
+        texts = Texts(self.processors.tokenizer, self.hyperparams)
+        return texts.masked(texts.padded(texts.token_ids(rows)), rng)
+
+    def loss(self, outputs: Any, batch: Batch, model: Any) -> Tensor:
+        return summed_loss(outputs.logits, batch.labels, predicts_next=False)
+
+    def metrics(self, loss: float, predicted: int, sums: Mapping[str, float]) -> Mapping[str, float]:
+        return {"perplexity": perplexity(loss)}
+
+
+class SequenceClassification(Classification):
+    """Classify texts."""
+
+    name = "sequence-classification"
+    auto = "AutoModelForSequenceClassification"
+    adapters = "SEQ_CLS"
+
+    def columns(self) -> Mapping[str, Column]:
+        return {"text_column": TEXT, **super().columns()}
+
+    def encode(self, rows: pa.RecordBatch, rng: np.random.Generator) -> Mapping[str, Tensor]:
+        texts = Texts(self.processors.tokenizer, self.hyperparams)
+        return {**texts.padded(texts.token_ids(rows)), "labels": self.labels(rows)}
