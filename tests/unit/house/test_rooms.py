@@ -69,6 +69,7 @@ TORCH_ROOMS = (
     FORMER_TOOLKIT,
     "hostcore_conformance",
     "hostcore_debug.callback",
+    "hostcore_inspect.bits",
     "hostcore_inspect.doctor",
     "hostcore_lightning",
     "hostcore_transformers",

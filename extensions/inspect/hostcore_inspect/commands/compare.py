@@ -1,5 +1,6 @@
 """``hostcore compare``."""
 
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,7 @@ import click
 
 from hostcore.cli import completion
 from hostcore.cli.job_options import runs_dir_option
-from hostcore.cli.output import echo, json_option, print_json, reports_errors, table
+from hostcore.cli.output import echo, json_option, print_json, print_table, reports_errors, table
 from hostcore_hookspecs.errors import HostcoreError
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from hostcore_inspect.plots import Points
 
 _LONGEST_VALUE = 48
+#: Tensors that are listed.
+_MOST_TENSORS = 12
 
 
 @attrs.frozen(kw_only=True)
@@ -62,6 +65,7 @@ class _Side:
     help="Where the picture goes; compare-A-B.png or compare-N-runs.png, if not given.",
 )
 @click.option("--no-plot", is_flag=True, help="Draw nothing.")
+@click.option("--bits", is_flag=True, help="Instead: find the first step at which two runs differ, and the tensors.")
 @runs_dir_option
 @json_option
 @reports_errors
@@ -75,15 +79,23 @@ def compare_command(
     reverse: bool,
     picture: Path | None,
     no_plot: bool,
+    bits: bool,
     runs: Path,
     as_json: bool,
 ) -> None:
     """Show in what the runs A and B differ: job, plugins, environment, what came of them, and their curves as a PNG.
 
     Of more than two runs, a table with a line for each: the metrics, and the keys of the job in which they differ.
+    With --bits, recorded metrics and checkpoints of A and B are compared bit for bit: exits 1 where they differ.
     Runs are run ids, beginnings of them, or run directories. An unknown run exits 2.
     """
     from hostcore.runs.find import find_run
+
+    if bits:
+        if more or metrics or sort or reverse or picture or no_plot:
+            raise click.UsageError("--bits compares two runs, and goes with no other option than --json")
+        _compare_bits(find_run(a, runs), find_run(b, runs), as_json=as_json)
+        return
 
     if no_plot and (picture or (metrics and not more)):
         raise click.UsageError("--no-plot draws nothing: leave --plot and --metric out")
@@ -106,6 +118,36 @@ def compare_command(
         _tell(*shown)
     if not no_plot:
         echo(f"\ncurves of {', '.join(curves)}: {drawn}" if drawn else "\nthere are no curves to draw")
+
+
+def _compare_bits(one: "RunDirectory", other: "RunDirectory", *, as_json: bool) -> None:
+    from hostcore_inspect.bits import compare_bits
+
+    found = compare_bits(one, other)
+    if as_json:
+        print_json(attrs.asdict(found))
+    elif found.equal:
+        echo(
+            f"equal, bit for bit: {found.compared_steps:,} recorded steps and {found.compared_checkpoints:,} "
+            f"checkpoints of {one.run_id} and {other.run_id}"
+        )
+    else:
+        lines = [("first different step", f"{found.first_different_step:,}")]
+        if found.metric is not None:
+            name, mine, theirs = found.metric
+            lines.append((name, f"{mine!r} and {theirs!r}"))
+        lines.append(("last equal checkpoint", f"{found.last_equal_checkpoint or 'none'}"))
+        lines.append(("first different checkpoint", f"{found.first_different_checkpoint or 'none'}"))
+        lines.append(("likely cause", ": ".join(filter(None, [found.cause, ", ".join(found.details)]))))
+        print_table(["BITS", f"{one.run_id} and {other.run_id}"], lines)
+        if found.tensors:
+            echo()
+            shown = [(each.name, "other shape" if each.max_ulp is None else each.max_ulp) for each in found.tensors]
+            print_table(["TENSOR", "ULP"], shown[:_MOST_TENSORS])
+            if len(shown) > _MOST_TENSORS:
+                echo(f"… and {len(shown) - _MOST_TENSORS:,} more: --json lists all")
+    if not found.equal:
+        sys.exit(1)
 
 
 def _as_dict(one: _Side, other: _Side) -> dict[str, Any]:
