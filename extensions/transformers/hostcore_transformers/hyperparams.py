@@ -21,7 +21,7 @@ Schedule = Literal[
     "constant",
     "constant_with_warmup",
 ]
-Task = Literal["causal-lm", "masked-lm", "sequence-classification"]
+Task = Literal["causal-lm", "masked-lm", "sequence-classification", "seq2seq"]
 
 
 @attrs.frozen(kw_only=True)
@@ -82,6 +82,9 @@ class Hyperparams:
     )
 
     text_column: str = attrs.field(default="text", metadata={"help": "The column with the text."})
+    target_column: str = attrs.field(
+        default="target", metadata={"help": "For `seq2seq`: the column with the text to be written."}
+    )
     messages_column: str = attrs.field(
         default="",
         metadata={"help": "In place of text: a column of conversations, for the tokenizer's chat template."},

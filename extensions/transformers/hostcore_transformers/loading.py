@@ -110,9 +110,17 @@ def build_model(hyperparams: Hyperparams, task: "Task", ctx: StepContext) -> Any
         else:
             model = auto.from_pretrained(folder, **_CLOSED, dtype="float32", **extra, **attention)
     except (OSError, ValueError, TypeError, KeyError, ImportError, RuntimeError) as error:
+        hint = _hint(error)
+        if hint is None and "Unrecognized configuration class" in str(error):
+            hint = _tasks_that_fit(hyperparams, task, folder)
         raise InvalidSettings(
-            pointer, f"transformers cannot make this model: {_first_line(error)}", hint=_hint(error)
+            pointer, f"transformers cannot make this model: {_first_line(error)}", hint=hint
         ) from error
+    if task.name == "causal-lm" and any(".encoder_attn." in name for name, _ in model.named_parameters()):
+        ctx.warn(
+            f"{type(model).__name__} is the decoder of an encoder-decoder: the encoder is neither trained nor stored; "
+            'the task "seq2seq" trains both'
+        )
     _check_vocabulary(model, tokenizer, pointer)
     _check_length(model, hyperparams.max_length)
     _freeze(model, hyperparams.frozen)
@@ -124,6 +132,16 @@ def build_model(hyperparams: Hyperparams, task: "Task", ctx: StepContext) -> Any
         model.activation_checkpointing_enable(activation_checkpointing_kwargs={"use_reentrant": False})
         model.config.use_cache = False
     return _with_adapters(model, hyperparams.lora, task.adapters) if hyperparams.lora else model
+
+
+def _tasks_that_fit(hyperparams: Hyperparams, task: "Task", folder: Path | None) -> str:
+    from transformers import AutoConfig
+
+    kind = hyperparams.config["model_type"] if folder is None else _document(folder / "config.json")["model_type"]
+    fitting = task.fitting(AutoConfig.for_model(kind))
+    if not fitting:
+        return f"this trainer has no task for {kind!r}; write a trainer of your own"
+    return f'its model is not one for "{task.name}"; tasks for {kind!r}: {", ".join(fitting)}'
 
 
 def _refuse_code(hyperparams: Hyperparams, folder: Path | None) -> None:

@@ -45,6 +45,19 @@ class Texts:
         ignored = torch.full_like(padded["input_ids"], IGNORED)
         return {**padded, "labels": ignored.masked_scatter(there, torch.tensor(labels, dtype=torch.int64))}
 
+    def targets(self, rows: pa.RecordBatch) -> list[list[int]]:
+        """Tokenize ``target_column``, with the end token where ``append_eos`` is on; cut to ``max_length``.
+
+        :raises InvalidData: When a row has no text.
+        """
+        column, eos = self._hyperparams.target_column, self._tokenizer.eos_token_id
+        texts = rows.column(column).to_pylist()
+        if None in texts:
+            raise InvalidData(f'row {texts.index(None)} of a batch has no text in "{column}"')
+        end = [eos] if self._hyperparams.append_eos and eos is not None else []
+        encoded = self._tokenizer(text_target=texts)["input_ids"]
+        return [(ids if ids[-1:] == end else [*ids, *end])[: self._hyperparams.max_length] for ids in encoded]
+
     def token_ids(self, rows: pa.RecordBatch) -> list[list[int]]:
         """Tokenize the text or the conversation of each row; cut to ``max_length`` unless blocks are made of them.
 

@@ -199,9 +199,12 @@ class TransformersTrainer:
     def generate_sample(
         self, state: State, request: SampleRequest, output_dir: str, ctx: StepContext
     ) -> Mapping[str, object]:
-        """Continue the request's prompt, into ``sample.txt``. All ranks compute: each may have a part of the model."""
+        """Continue the request's prompt, or write what follows from it, into ``sample.txt``.
+
+        All ranks compute: each may have a part of the model.
+        """
         hyperparams = self.settings(ctx)
-        if hyperparams.task != "causal-lm":
+        if not self._own_task(ctx).generates:
             raise InvalidData(f'"samples" need a model that writes text, and the task is "{hyperparams.task}"')
         tokenizer = self._own_task(ctx).processors.tokenizer
         prompt = request.prompt or tokenizer.bos_token or tokenizer.eos_token
@@ -224,10 +227,11 @@ class TransformersTrainer:
                 synced_gpus=hyperparams.strategy == "fsdp2" and ctx.world_size > 1,
                 **options,
             )
+        known = 1 if state.plain.config.is_encoder_decoder else inputs["input_ids"].shape[1]
         text = tokenizer.decode(tokens[0], skip_special_tokens=True)
         if ctx.rank == 0:
             (Path(output_dir) / SAMPLE_FILE).write_text(text)
-        return {"file": SAMPLE_FILE, "tokens": tokens.shape[1] - inputs["input_ids"].shape[1]}
+        return {"file": SAMPLE_FILE, "tokens": tokens.shape[1] - known}
 
     def state_dict(self, state: State) -> dict[str, object]:
         """Everything that is needed to go on; the weights in the file that ``from_pretrained`` reads."""

@@ -57,6 +57,8 @@ class Task:
     adapters: ClassVar[str | None] = None
     #: Names of sums over an evaluation, beside the loss and the count of predictions; :meth:`scores` gives a batch's.
     summed: ClassVar[tuple[str, ...]] = ()
+    #: Whether the model writes text, which samples are of.
+    generates: ClassVar[bool] = False
     #: Advice where nothing is predicted in a whole evaluation.
     hint: ClassVar[str] = "see that the texts are longer than one token"
 
@@ -75,6 +77,13 @@ class Task:
     def model_settings(self) -> Mapping[str, Any]:
         """Return keys of the model's configuration that the task decides."""
         return {}
+
+    def fitting(self, config: Any) -> list[str]:
+        """Return the tasks that transformers has a model for, of this configuration's architecture."""
+        import transformers
+
+        autos = {name: getattr(transformers, kind.auto) for name, kind in _KINDS.items()}
+        return [name for name, auto in autos.items() if type(config) in auto._model_mapping]
 
     def encode(self, rows: pa.RecordBatch, rng: np.random.Generator) -> "Mapping[str, Tensor] | list[list[int]]":
         """Convert rows to tensors: a pure function of the arguments, on the CPU, ahead of the loop.

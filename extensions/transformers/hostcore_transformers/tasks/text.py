@@ -22,6 +22,7 @@ class CausalLm(Task):
     name = "causal-lm"
     auto = "AutoModelForCausalLM"
     adapters = "CAUSAL_LM"
+    generates = True
 
     def columns(self) -> Mapping[str, Column]:
         return {"messages_column": CONVERSATION} if self.hyperparams.messages_column else {"text_column": TEXT}
@@ -88,3 +89,39 @@ class SequenceClassification(Classification):
     def encode(self, rows: pa.RecordBatch, rng: np.random.Generator) -> Mapping[str, Tensor]:
         texts = Texts(self.processors.tokenizer, self.hyperparams)
         return {**texts.padded(texts.token_ids(rows)), "labels": self.labels(rows)}
+
+
+class SequenceToSequence(Task):
+    """Write a text after another one was read."""
+
+    name = "seq2seq"
+    auto = "AutoModelForSeq2SeqLM"
+    adapters = "SEQ_2_SEQ_LM"
+    summed = ("right",)
+    generates = True
+
+    def columns(self) -> Mapping[str, Column]:
+        return {"text_column": TEXT, "target_column": TEXT}
+
+    def encode(self, rows: pa.RecordBatch, rng: np.random.Generator) -> Mapping[str, Tensor]:
+        texts = Texts(self.processors.tokenizer, self.hyperparams)
+        targets = texts.padded(texts.targets(rows))
+        labels = targets["input_ids"].masked_fill(targets["attention_mask"] == 0, IGNORED)
+        return {**texts.padded(texts.token_ids(rows)), "labels": labels}
+
+    def inputs(self, model: Any, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        if model.config.decoder_start_token_id is None:
+            message = 'the model\'s configuration has no "decoder_start_token_id", with which a target begins'
+            pointer = "/config" if self.hyperparams.config else "/model"
+            raise InvalidSettings(pointer, message, hint="set it; of T5 it is the token to pad with")
+        return {**tensors, "decoder_input_ids": model.prepare_decoder_input_ids_from_labels(labels=tensors["labels"])}
+
+    def loss(self, outputs: Any, batch: Batch, model: Any) -> Tensor:
+        return summed_loss(outputs.logits, batch.labels, predicts_next=False)
+
+    def scores(self, outputs: Any, batch: Batch) -> Tensor:
+        right: Tensor = (outputs.logits.argmax(-1) == batch.labels).sum()
+        return right.view(1)
+
+    def metrics(self, loss: float, predicted: int, sums: Mapping[str, float]) -> Mapping[str, float]:
+        return {"perplexity": perplexity(loss), "token_accuracy": sums["right"] / predicted}

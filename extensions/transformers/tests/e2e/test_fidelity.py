@@ -208,3 +208,43 @@ def test_the_loss_of_gpt2_is_the_mean_over_what_it_predicts(workshop: Any) -> No
     model = transformers.AutoModelForCausalLM.from_pretrained(workshop.path / folder)
     labels = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, -100)
     assert ours[1] == pytest.approx(model(**batch, labels=labels).loss.item(), rel=1e-6)
+
+
+T5 = {
+    "model_type": "t5", "vocab_size": 320, "d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4,
+    "dropout_rate": 0.0, "decoder_start_token_id": 0, "pad_token_id": 0, "eos_token_id": 1,
+}  # fmt: skip
+BART = {
+    "model_type": "bart", "vocab_size": 320, "d_model": 32, "encoder_layers": 1, "decoder_layers": 1,
+    "encoder_attention_heads": 4, "decoder_attention_heads": 4, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64,
+    "max_position_embeddings": 128, "dropout": 0.0, "decoder_start_token_id": 1, "pad_token_id": 0, "eos_token_id": 1,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("config", [T5, BART], ids=["t5", "bart"])
+def test_encoders_with_decoders_have_the_losses_of_transformers_trainer(workshop: Any, config: Any) -> None:
+    import transformers
+
+    torch.set_num_threads(1)
+    kind, auto = config["model_type"], "AutoModelForSeq2SeqLM"
+    folder = workshop.model(f"{kind}-seq2seq", config, auto)
+    settings = {"model": folder, "task": "seq2seq", "target_column": "json", "temperature": 0.0, "max_new_tokens": 5}
+    keys = {"validation": {"parquet_paths": ["train.parquet"], "batch_size": 8}, "validate_every": 10}
+    keys |= {"samples": [{"prompt": "the mill"}], "sample_every": 10, "max_steps": 10}
+    done = workshop.done(f"fidelity-{kind}", settings, **keys)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(done.trained(10))
+    table = pq.read_table(workshop.path / "train.parquet")
+    columns = [table.column(name).to_pylist() for name in ("text", "json")]
+    end = tokenizer.eos_token_id
+    rows = [
+        {"input_ids": tokenizer(text)["input_ids"][:32], "labels": [*tokenizer(target)["input_ids"], end][:32]}
+        for text, target in zip(*columns, strict=True)
+    ]
+    model = getattr(transformers, auto).from_pretrained(workshop.path / folder)
+    collate = transformers.DataCollatorForSeq2Seq(tokenizer, model)
+    theirs = losses_with(workshop.path, model, rows, collate, per_device_train_batch_size=4, max_steps=10)
+    assert list(done.metrics().values()) == theirs
+    assert done.validations()[-1].keys() >= {"val/perplexity", "val/token_accuracy"}
+    trained = getattr(transformers, auto).from_pretrained(done.trained(10))
+    assert all(torch.equal(one, other) for one, other in zip(trained.parameters(), model.parameters(), strict=True))
+    assert len(list(done.path.glob("samples/*/0/sample.txt"))) == 1

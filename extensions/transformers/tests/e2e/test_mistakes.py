@@ -13,6 +13,10 @@ import pytest
 from fork_server import hostcore
 from transformers_workshop import BERT, FRAMEWORK, LLAMA, save_tokenizer
 
+NO_BEGINNING = {
+    "model_type": "t5", "vocab_size": 320, "d_model": 8, "d_kv": 4, "d_ff": 8, "num_layers": 1, "num_heads": 2,
+    "decoder_start_token_id": None,
+}  # fmt: skip
 CASES = {
     "no model": ({"config": {}}, "/hyperparams/model", "the job names no model"),
     "no folder": ({"model": "nowhere"}, "/hyperparams/model", "there is no such folder"),
@@ -45,6 +49,18 @@ CASES = {
         "do not know which tokens are answers",
     ),
     "no router": ({"router_loss": 0.01}, "/hyperparams/router_loss", "LlamaForCausalLM has no loss of a router"),
+    "another head": (
+        {"config": {"model_type": "t5"}},
+        "/hyperparams/config",
+        "tasks for 't5': sequence-classification, seq2seq",
+    ),
+    "no task": ({"config": {"model_type": "vit"}}, "/hyperparams/config", "has no task for 'vit'"),
+    "no target": ({"task": "seq2seq"}, "/dataset", 'the data has no column "target"'),
+    "no beginning": (
+        {"task": "seq2seq", "target_column": "text", "config": NO_BEGINNING},
+        "/hyperparams/config",
+        'has no "decoder_start_token_id"',
+    ),
     "no type": ({"config": {"hidden_size": 3}}, "/hyperparams/config", 'no "model_type"'),
     "no labels": (
         {"task": "sequence-classification", "config": BERT, "label_column": "klass"},

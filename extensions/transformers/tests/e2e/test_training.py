@@ -14,11 +14,16 @@ SHUFFLED = {"dataset": {"parquet_paths": ["train.parquet"], "batch_size": 4, "sh
 
 DROPPING = {**LLAMA, "attention_dropout": 0.1}
 
+T5 = {
+    "model_type": "t5", "vocab_size": 320, "d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4,
+    "dropout_rate": 0.1, "decoder_start_token_id": 0,
+}  # fmt: skip
 WAYS = {
     "packed": {"config": DROPPING, "packing": True},
     "chat": {"messages_column": "messages", "gradient_checkpointing": True},
     "answers": {"messages_column": "json", "learn_from": "answers"},
     "masked": {"task": "masked-lm", "config": BERT},
+    "written": {"task": "seq2seq", "target_column": "json", "config": T5},
     "classes": {"task": "sequence-classification", "config": BERT, "num_labels": 3},
     "lora-all": {
         "model": "llama",
