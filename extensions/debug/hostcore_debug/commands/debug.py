@@ -3,6 +3,7 @@
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -132,6 +133,8 @@ def _debug(directory: "RunDirectory", options: _Options) -> None:
         raise click.UsageError(f"--until {until} is before --step {step}")
     if options.pdb:
         _require_one_rank(directory)
+    if options.debugpy and find_spec("debugpy") is None:
+        raise HostcoreError("--debugpy needs debugpy, which is not installed", hint="pip install debugpy")
     if options.save is not None and options.save.exists():
         raise HostcoreError(f"{options.save} exists already", hint="--save makes a folder: name a new one")
     rows = _rows_of(directory, needed=bool(options.without))
