@@ -76,7 +76,6 @@ def test_a_job_cannot_use_the_callback_of_the_replay(bench: Any) -> None:
         (["--step", "1", "--pdb", "--json"], "--json and a debugger"),
         (["--step", "1", "--pdb"], "needs a terminal"),
         (["--step", "41"], "has no step 41"),
-        (["--step", "3", "--debugpy", "5678"], "debugpy, which is not installed"),
         (["--step", "3", "--save", "runs"], "runs exists already"),
         (["--spikes", "--metric", "x"], "recorded no 'x'"),
         (["--step", "5", "--bisect-rows"], "is no spike"),
