@@ -119,6 +119,14 @@ class Hyperparams:
         default=0.15, metadata={"help": "For `masked-lm`: the share of tokens to be predicted."}
     )
 
+    label_smoothing: Annotated[float, Ge(0), Lt(1)] = attrs.field(
+        default=0.0,
+        metadata={
+            "help": "The part of each target that is spread over the whole vocabulary, or over all classes. A "
+            "validation's loss is without it."
+        },
+    )
+
     learning_rate: Annotated[float, Gt(0)] = attrs.field(default=5e-5, metadata={"help": "Of AdamW, at its highest."})
     weight_decay: Annotated[float, Ge(0)] = attrs.field(
         default=0.0, metadata={"help": "Of all parameters but biases and those of normalizations."}

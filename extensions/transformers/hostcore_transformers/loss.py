@@ -13,7 +13,7 @@ from torch import Tensor, nn
 IGNORED: Final = -100
 
 
-def summed_loss(logits: Tensor, labels: Tensor, *, predicts_next: bool) -> Tensor:
+def summed_loss(logits: Tensor, labels: Tensor, *, predicts_next: bool, smoothing: float = 0.0) -> Tensor:
     """The sum of the cross entropies of a batch, in nats: zero-dimensional, float32; 0 where nothing is predicted.
 
     Divided by :func:`predictions`, it is what transformers' ``ForCausalLMLoss``, ``ForMaskedLMLoss`` and
@@ -23,11 +23,15 @@ def summed_loss(logits: Tensor, labels: Tensor, *, predicts_next: bool) -> Tenso
     :param labels: int64, of the shape of ``logits`` without the last dimension; :data:`IGNORED` where nothing is
         predicted.
     :param predicts_next: Whether each token predicts the one after it.
+    :param smoothing: The part of each target that is spread over all classes (Szegedy et al., arXiv:1512.00567), as in
+        transformers' ``LabelSmoother``.
     """
     if predicts_next:
         labels = nn.functional.pad(labels, (0, 1), value=IGNORED)[..., 1:].contiguous()
     logits = logits.float().view(-1, logits.shape[-1])
-    return nn.functional.cross_entropy(logits, labels.view(-1), ignore_index=IGNORED, reduction="sum")
+    return nn.functional.cross_entropy(
+        logits, labels.view(-1), ignore_index=IGNORED, reduction="sum", label_smoothing=smoothing
+    )
 
 
 def router_loss(model: Any, output: Any) -> tuple[Tensor, float] | None:

@@ -139,7 +139,8 @@ class TransformersTrainer:
         losses, of_router = [], []
         for left, batch in zip(reversed(range(len(batches))), batches, strict=True):
             with _gradients_shared(state.model, now=left == 0):
-                total, output = self._loss(batch, state, ctx)
+                smoothing = self.settings(ctx).label_smoothing
+                total, output = self._loss(batch, state, ctx, smoothing=smoothing)
                 # Gradients are averaged over the ranks, and this is a part of a sum.
                 loss = total / everywhere.clamp(min=1) * ctx.world_size
                 if (router := router_loss(state.plain, output)) is not None:
@@ -268,11 +269,11 @@ class TransformersTrainer:
             self._task = load_task(self.settings(ctx), ctx.model_handles)
         return self._task
 
-    def _loss(self, batch: Batch, state: State, ctx: StepContext) -> tuple[Tensor, Any]:
+    def _loss(self, batch: Batch, state: State, ctx: StepContext, *, smoothing: float = 0.0) -> tuple[Tensor, Any]:
         """The sum of the losses of a batch, zero-dimensional, float32; and what the model returned."""
         with ctx.autocast():
             output = state.model(**batch.inputs)
-            return self._own_task(ctx).loss(output, batch, state.plain), output
+            return self._own_task(ctx).loss(output, batch, state.plain, smoothing=smoothing), output
 
 
 def _schedule(hyperparams: Settings, optimizer: "Optimizer", steps: int) -> "LRScheduler":

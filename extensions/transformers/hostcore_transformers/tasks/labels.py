@@ -36,8 +36,8 @@ class Classification(Task):
                 )
         return torch.tensor(classes)
 
-    def loss(self, outputs: Any, batch: Batch, model: Any) -> Tensor:
-        return summed_loss(outputs.logits, batch.labels, predicts_next=False)
+    def loss(self, outputs: Any, batch: Batch, model: Any, *, smoothing: float = 0.0) -> Tensor:
+        return summed_loss(outputs.logits, batch.labels, predicts_next=False, smoothing=smoothing)
 
     def scores(self, outputs: Any, batch: Batch) -> Tensor:
         right: Tensor = (outputs.logits.argmax(-1) == batch.labels).sum()

@@ -102,10 +102,11 @@ class Task:
         """Count the predictions that the loss of a batch sums over."""
         return int(labels.ne(IGNORED).sum())
 
-    def loss(self, outputs: Any, batch: Batch, model: Any) -> Tensor:
+    def loss(self, outputs: Any, batch: Batch, model: Any, *, smoothing: float = 0.0) -> Tensor:
         """Sum the losses of all predictions of a batch: zero-dimensional, float32; 0 where nothing is predicted.
 
         :param outputs: What the model returned for ``batch.inputs``.
+        :param smoothing: The part of each target that is spread over all classes.
         """
         raise NotImplementedError
 

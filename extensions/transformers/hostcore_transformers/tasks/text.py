@@ -41,8 +41,8 @@ class CausalLm(Task):
     def predicted(self, labels: Tensor) -> int:
         return predictions(labels, predicts_next=True)
 
-    def loss(self, outputs: Any, batch: Batch, model: Any) -> Tensor:
-        return summed_loss(outputs.logits, batch.labels, predicts_next=True)
+    def loss(self, outputs: Any, batch: Batch, model: Any, *, smoothing: float = 0.0) -> Tensor:
+        return summed_loss(outputs.logits, batch.labels, predicts_next=True, smoothing=smoothing)
 
     def metrics(self, loss: float, predicted: int, sums: Mapping[str, float]) -> Mapping[str, float]:
         return {"perplexity": perplexity(loss)}
@@ -69,8 +69,8 @@ class MaskedLm(Task):
         texts = Texts(self.processors.tokenizer, self.hyperparams)
         return texts.masked(texts.padded(texts.token_ids(rows)), rng)
 
-    def loss(self, outputs: Any, batch: Batch, model: Any) -> Tensor:
-        return summed_loss(outputs.logits, batch.labels, predicts_next=False)
+    def loss(self, outputs: Any, batch: Batch, model: Any, *, smoothing: float = 0.0) -> Tensor:
+        return summed_loss(outputs.logits, batch.labels, predicts_next=False, smoothing=smoothing)
 
     def metrics(self, loss: float, predicted: int, sums: Mapping[str, float]) -> Mapping[str, float]:
         return {"perplexity": perplexity(loss)}
@@ -116,8 +116,8 @@ class SequenceToSequence(Task):
             raise InvalidSettings(pointer, message, hint="set it; of T5 it is the token to pad with")
         return {**tensors, "decoder_input_ids": model.prepare_decoder_input_ids_from_labels(labels=tensors["labels"])}
 
-    def loss(self, outputs: Any, batch: Batch, model: Any) -> Tensor:
-        return summed_loss(outputs.logits, batch.labels, predicts_next=False)
+    def loss(self, outputs: Any, batch: Batch, model: Any, *, smoothing: float = 0.0) -> Tensor:
+        return summed_loss(outputs.logits, batch.labels, predicts_next=False, smoothing=smoothing)
 
     def scores(self, outputs: Any, batch: Batch) -> Tensor:
         right: Tensor = (outputs.logits.argmax(-1) == batch.labels).sum()

@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from transformers.loss import loss_utils
+from transformers.trainer_pt_utils import LabelSmoother
 from transformers_steps import CUT, MODELS, WHOLE, configured, prepared, rows, stepped
 
 from hostcore_transformers.loss import nothing_predicted, predictions, summed_loss
@@ -33,6 +34,22 @@ def test_it_is_that_of_transformers_and_so_are_its_gradients_to_the_last_bit(tas
     expected.backward()
     assert torch.equal(loss, expected)
     assert torch.equal(ours.grad, theirs.grad)
+
+
+@pytest.mark.parametrize("task", THEIRS)
+def test_smoothed_it_is_that_of_transformers_label_smoother_on_what_is_predicted(task: str) -> None:
+    labels = rows(task)["labels"]
+    shape = (*labels.shape, 320) if labels.dim() == 2 else (*labels.shape, 3)
+    ours = torch.randn(shape, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    theirs = ours.detach().clone().requires_grad_()
+    predicts_next = task == "causal-lm"
+    count = predictions(labels, predicts_next=predicts_next)
+    loss = summed_loss(ours, labels, predicts_next=predicts_next, smoothing=0.1) / count
+    expected = LabelSmoother(0.1)((theirs,), labels, shift_labels=predicts_next)
+    loss.backward()
+    expected.backward()
+    assert torch.allclose(loss, expected, rtol=1e-6)
+    assert torch.allclose(ours.grad, theirs.grad, rtol=1e-4, atol=1e-8)
 
 
 def test_nothing_predicted_is_a_loss_of_0_with_gradients_of_0() -> None:
