@@ -14,8 +14,35 @@ from hostcore_hookspecs.events import PAYLOADS
 
 #: Of the host and of the project's other distributions.
 COMMANDS = (
-    *("cancel", "check", "compare", "doctor", "environments", "evaluate", "gc", "list", "logs", "new", "plugins"),
-    *("replay", "report", "resume", "rm", "run", "schema", "serve", "status", "sweep", "upload", "validate", "verify"),
+    *(
+        "cancel",
+        "check",
+        "compare",
+        "debug",
+        "doctor",
+        "environments",
+        "evaluate",
+        "gc",
+        "list",
+        "logs",
+        "new",
+        "plugins",
+    ),
+    *(
+        "replay",
+        "report",
+        "resume",
+        "rm",
+        "rows",
+        "run",
+        "schema",
+        "serve",
+        "status",
+        "sweep",
+        "upload",
+        "validate",
+        "verify",
+    ),
 )
 ERROR_KEYS = ["code", "message", "pointer", "file", "hint"]
 
