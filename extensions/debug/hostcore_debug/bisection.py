@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hostcore.runs.directory import RunDirectory
-from hostcore_debug.replay import Wish, replay
+from hostcore_debug.replay import ReplayRequest, replay
 from hostcore_debug.run_rows import RunRows
 from hostcore_debug.spikes import guilty, replacements
 from hostcore_hookspecs import HostcoreError
@@ -27,8 +27,8 @@ def bisect_rows(
         if step > 1:
             scratch = Path(folder, "before")
             scratch.mkdir()
-            wish = Wish(step=step - 1, until=step - 1, measures=False, keeps=True)
-            before = replay(directory, wish, scratch).directory
+            request = ReplayRequest(step=step - 1, until=step - 1, measures=False, keeps=True)
+            before = replay(directory, request, scratch).directory
         count = 0
 
         def spikes_without(without: Sequence[int]) -> bool:
@@ -37,7 +37,7 @@ def bisect_rows(
             scratch = Path(folder, f"trial-{count}")
             scratch.mkdir()
             replaced = list(replacements(without, numbers))
-            found = replay(before, Wish(step=step, until=step, without=replaced, measures=False), scratch)
+            found = replay(before, ReplayRequest(step=step, until=step, without=replaced, measures=False), scratch)
             value = found.metrics.get(step, {}).get(metric)
             return value is None or value > threshold
 

@@ -17,15 +17,20 @@ import attrs
 import orjson
 
 from hostcore.checkpoints.find import committed
+from hostcore.events.reader import LONGEST_RECORD, GrowingLog, name_of
 from hostcore.job.document import Document
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.record import RunRecord
+from hostcore.runs.recorded import recorded_steps
 from hostcore.runs.retrained import Comparison, is_compared, known_causes
 from hostcore_debug.callback import FOLDER_VARIABLE
-from hostcore_debug.steps import StepMetrics, recorded_metrics
 from hostcore_hookspecs import HostcoreError
 
 _CALLBACK: Final = "hostcore-debug/step-debugger"
+#: Folders of a run directory that a replay makes anew, or has no need of.
+_OF_THE_HOST: Final = frozenset(
+    ["attempts", "checkpoints", "config", "control", "cursors", "logs", "plots", "samples", "spool"]
+)
 #: Keys of the job that a replay replaces: it reports to nobody and uploads nothing.
 _LEFT_OUT: Final[Mapping[str, Any]] = {
     "metric_every": 1,
@@ -45,15 +50,15 @@ _LEFT_OUT: Final[Mapping[str, Any]] = {
 
 
 @attrs.frozen(kw_only=True)
-class Wish:
-    """A replay that is asked for."""
+class ReplayRequest:
+    """The steps to train again, and how."""
 
     #: The first and the last step that are looked at.
     step: int
     until: int
     #: Values of the job's keys, as ``--set`` takes them: then it is no replay any more.
     changes: Sequence[str] = ()
-    #: Numbers of rows that others of the same step take the place of: as well.
+    #: Numbers of rows in pairs: the second takes the place of the first. Then it is no replay either.
     without: Sequence[int] = ()
     #: Stop in the debugger before the step: in this process, at this terminal.
     pdb: bool = False
@@ -97,52 +102,53 @@ class Replayed:
     #: Known causes of the difference.
     causes: Sequence[str]
     #: By step, from the first replayed one on.
-    metrics: Mapping[int, StepMetrics]
+    metrics: Mapping[int, Mapping[str, float | None]]
     #: What was measured at each step that was looked at: see :class:`~hostcore_debug.callback.StepDebugger`.
     measured: Sequence[Mapping[str, Any]]
     #: The error that ended it.
     error: Mapping[str, Any] | None
 
 
-def replay(directory: RunDirectory, wish: Wish, scratch: Path) -> Replayed:
+def replay(directory: RunDirectory, request: ReplayRequest, scratch: Path) -> Replayed:
     """Train a stretch of a run again.
 
     :param directory: Of the run; read only.
     :param scratch: An empty folder, for the replay's run directory.
     :raises HostcoreError: It could not be started.
     """
-    begun_from = _checkpoint_before(directory, wish.step)
+    begun_from = _checkpoint_before(directory, request.step)
     record = RunRecord.read(directory.record)
     copy = RunDirectory(scratch / f"replay-{directory.run_id}")  # what an ended run owes is of its id
     copy.make()
     settings = {
         "use": _CALLBACK,
-        "first": wish.step,
-        "last": wish.until,
+        "first": request.step,
+        "last": request.until,
         "folder": str(scratch),
-        "pdb": wish.pdb,
-        "debugpy": wish.debugpy,
-        "without": list(wish.without),
-        "measures": wish.measures,
+        "pdb": request.pdb,
+        "debugpy": request.debugpy,
+        "without": list(request.without),
+        "measures": request.measures,
     }
-    callbacks = [one for one in record.job.get("callbacks", ()) if one["use"] != _CALLBACK]  # of a replay of a replay
+    callbacks = [one for one in record.job.get("callbacks", ()) if not _is_own(one)]  # of a replay of a replay
     changed = {
         "callbacks": [*callbacks, settings],
-        "checkpoint_every": wish.until if wish.keeps else 0,  # several ranks stop some steps behind a request
+        "checkpoint_every": request.until if request.keeps else 0,  # several ranks stop some steps behind a request
         "run_id": copy.run_id,
     }
     job = {**record.job, **_LEFT_OUT, **changed}
     document = Document(job)
-    for change in wish.changes:
+    for change in request.changes:
         document = document.with_override(change)
     attrs.evolve(record, job=document.job, refs=_with_own(record.refs)).write(copy.record)
     if directory.lock.is_file():
         shutil.copy2(directory.lock, copy.lock)
+    _copy_notes(directory.path, copy.path)
     if begun_from:
         _link_checkpoint(directory.checkpoints, copy.checkpoints, begun_from)
-    end = _train(copy, wish)
-    metrics = {step: found for step, (_, found) in recorded_metrics(copy).items() if step <= wish.until}
-    if wish.is_replay:
+    end = _train(copy, request)
+    metrics = {step: one.metrics for step, one in recorded_steps(copy.events).items() if step <= request.until}
+    if request.is_replay:
         compared, different, causes = _compared(directory, copy, record, metrics)
     else:
         compared, different, causes = 0, None, []
@@ -163,11 +169,16 @@ def replay(directory: RunDirectory, wish: Wish, scratch: Path) -> Replayed:
 
 
 def _with_own(refs: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the plugins of a run's plan, and this package's callback."""
+    """Return the plugins of a run's plan, and this package's callback; none for a record without a plan."""
     from hostcore.plugins.installed import discover
 
     own = [attrs.asdict(one) for one in discover().refs if f"{one.dist}/{one.name}" == _CALLBACK]
-    return [*(one for one in refs if one not in own), *own]
+    return [*(one for one in refs if one not in own), *own] if refs else []
+
+
+def _is_own(callback: str | Mapping[str, Any]) -> bool:
+    """Return whether a callback of a job is this package's."""
+    return not isinstance(callback, str) and callback["use"] == _CALLBACK
 
 
 def _checkpoint_before(directory: RunDirectory, step: int) -> int:
@@ -181,6 +192,13 @@ def _link_checkpoint(source: Path, target: Path, step: int) -> None:
     shutil.copy2(source / f"{record.folder_name}.json", target / f"{record.folder_name}.json")
 
 
+def _copy_notes(source: Path, target: Path) -> None:
+    """Copy the folders in which components keep notes for the next attempt, such as the version of a table."""
+    for folder in source.iterdir():
+        if folder.is_dir() and folder.name not in _OF_THE_HOST:
+            shutil.copytree(folder, target / folder.name, symlinks=True)
+
+
 def _link_or_copy(source: str, target: str) -> str:
     try:
         os.link(source, target)
@@ -189,11 +207,11 @@ def _link_or_copy(source: str, target: str) -> str:
     return target
 
 
-def _train(copy: RunDirectory, wish: Wish) -> Mapping[str, Any]:
+def _train(copy: RunDirectory, request: ReplayRequest) -> Mapping[str, Any]:
     """Resume the copy, and return the result that the command prints."""
     command = [sys.executable, "-m", "hostcore", "resume", str(copy.path), "--runs-dir", str(copy.path.parent)]
     environment = {**os.environ, FOLDER_VARIABLE: str(copy.path.parent)}
-    if wish.pdb:
+    if request.pdb:
         subprocess.run([*command, "--in-process", "--quiet"], env=environment, check=False)
         return json.loads(copy.result.read_text()) if copy.result.is_file() else {}
     done = subprocess.run([*command, "--json"], stdout=subprocess.PIPE, env=environment, check=False)
@@ -213,14 +231,14 @@ def _failure(end: Mapping[str, Any], copy: RunDirectory) -> HostcoreError:
 
 
 def _compared(
-    directory: RunDirectory, copy: RunDirectory, record: RunRecord, metrics: Mapping[int, StepMetrics]
+    directory: RunDirectory, copy: RunDirectory, record: RunRecord, metrics: Mapping[int, Mapping[str, float | None]]
 ) -> tuple[int, Different | None, list[str]]:
-    recorded, compared = recorded_metrics(directory), 0
+    recorded, compared = recorded_steps(directory.events), 0
     for step, now in metrics.items():
         if step not in recorded:
             continue
         compared += 1
-        attempt, before = recorded[step]
+        attempt, before = recorded[step].attempt, recorded[step].metrics
         for name in now:
             if name in before and is_compared(name) and repr(before[name]) != repr(now[name]):
                 found = Different(step=step, metric=name, recorded=before[name], replayed=now[name])
@@ -241,4 +259,16 @@ def _causes(
     used = [{**one, "attempt": newest} for one in own.used[-1:]]
     both = attrs.evolve(record, conditions=[*record.conditions, *now], used=[*record.used, *used])
     comparison = Comparison(attempt=newest, before=attempt, first_step=found.step, last_step=found.step)
-    return known_causes(comparison, both, {}, file=directory.record)
+    devices = {attempt: _devices(directory, attempt), newest: _devices(copy)}
+    return known_causes(comparison, both, devices, file=directory.record)
+
+
+def _devices(directory: RunDirectory, attempt: int | None = None) -> Sequence[str]:
+    """Return the devices of an attempt by rank, of the newest if not given; empty if the log has none."""
+    found: Sequence[str] = ()
+    for line in GrowingLog(directory.events).records(longest=LONGEST_RECORD):
+        if name_of(line) == "run_submitted":
+            event = orjson.loads(line)
+            if attempt in (None, event["attempt"]):
+                found = event["devices"]
+    return found

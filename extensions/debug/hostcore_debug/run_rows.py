@@ -52,17 +52,22 @@ class RowVisit:
     rank: int
 
 
+class NoRows(InvalidData):
+    """A run that trains on no rows of a dataset."""
+
+
 class RunRows:
     """The training data of a run, and the rows of its steps.
 
-    :raises InvalidData: The run has no rows, or its data is missing or has changed.
+    :raises NoRows: The run trains on none.
+    :raises InvalidData: Its data is missing or has changed.
     """
 
     def __init__(self, directory: RunDirectory) -> None:
         self.record = record = RunRecord.read(directory.record)
         spec = record.spec(with_data=True)
         if spec.dataset is None:
-            raise InvalidData(f"the run {directory.run_id!r} trains on no rows: its job has no dataset")
+            raise NoRows(f"the run {directory.run_id!r} trains on no rows: its job has no dataset")
         selected = [one for one in select(spec, record.selectable(), room="worker") if one.use.endswith("#train")]
         components = [
             load_component(one, job_dir=spec.job_dir, run_dir=None, import_paths=spec.import_paths) for one in selected
@@ -70,7 +75,7 @@ class RunRows:
         ranks = RankInfo(world_size=max(1, record.world_size))
         opened = Sources(spec, Hooks(components), components, ranks, str(directory.path)).training()
         if opened is None or not isinstance(opened[1], DatasetFeed):
-            raise InvalidData(f"the run {directory.run_id!r} trains on mock batches, which have no rows")
+            raise NoRows(f"the run {directory.run_id!r} trains on mock batches, which have no rows")
         self._dataset: Dataset = opened[1].dataset
         self._columns = opened[1].columns
         self._layout = opened[1].layout

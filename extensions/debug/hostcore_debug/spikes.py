@@ -7,7 +7,7 @@ from typing import Final
 
 import attrs
 
-from hostcore_debug.steps import StepMetrics
+from hostcore.runs.recorded import RecordedStep
 
 #: Values that the median is of: those recorded before a step, the newest of them.
 _WINDOW: Final = 50
@@ -30,7 +30,7 @@ class Spike:
         return float("inf") if self.value is None else self.value / self.median if self.median else float("inf")
 
 
-def spikes(recorded: Mapping[int, tuple[int, StepMetrics]], metric: str, factor: float) -> list[Spike]:
+def spikes(recorded: Mapping[int, RecordedStep], metric: str, factor: float) -> list[Spike]:
     """Return the steps at which a metric is above ``factor`` times the median of the 50 values before, worst first.
 
     A value that is not finite is the worst. Spikes are not counted in later medians.
@@ -38,7 +38,7 @@ def spikes(recorded: Mapping[int, tuple[int, StepMetrics]], metric: str, factor:
     found = []
     before: deque[float] = deque(maxlen=_WINDOW)
     for step in sorted(recorded):
-        values = recorded[step][1]
+        values = recorded[step].metrics
         if metric not in values:
             continue
         value = values[metric]

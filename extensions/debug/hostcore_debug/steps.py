@@ -1,16 +1,8 @@
-"""The steps of a run: how far it came, and the metrics that it recorded."""
+"""The steps of a run, as command lines name them."""
 
-from collections.abc import Mapping
-
-import orjson
-
-from hostcore.events.reader import LONGEST_RECORD, GrowingLog, name_of
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.summary import summarize
 from hostcore_hookspecs import HostcoreError
-
-#: By metric.
-StepMetrics = Mapping[str, float | None]
 
 
 def last_step(directory: RunDirectory) -> int:
@@ -39,14 +31,3 @@ def step_number(text: str, directory: RunDirectory) -> int:
             hint="steps are counted from 1" if not number else None,
         )
     return number
-
-
-def recorded_metrics(directory: RunDirectory) -> dict[int, tuple[int, StepMetrics]]:
-    """Return, by step, the attempt that recorded metrics last, and the metrics."""
-    found: dict[int, tuple[int, StepMetrics]] = {}
-    if directory.events.exists():
-        for line in GrowingLog(directory.events).records(longest=LONGEST_RECORD):
-            if name_of(line) == "metrics":
-                event = orjson.loads(line)
-                found[event["step"]] = event["attempt"], event["metrics"]
-    return found

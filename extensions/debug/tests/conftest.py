@@ -50,6 +50,7 @@ class Bench:
             **keys,
             "run_id": run_id,
         }
+        job = {key: value for key, value in job.items() if value is not None}
         (self.folder / f"{run_id}.json").write_text(json.dumps(job))
         assert self(["run", f"{run_id}.json"], fails=code == 1).returncode == code
         return self.folder / "runs" / run_id

@@ -1,4 +1,6 @@
-"""A trainer with shuffle-proof state: dropout, momentum, and rows that may be poisoned."""
+"""A trainer with dropout and momentum, which may draw unseeded noise or fail at a step."""
+
+from pathlib import Path
 
 import attrs
 import torch
@@ -47,6 +49,30 @@ class Trainer:
         state["optimizer"].step()
         state["optimizer"].zero_grad()
         return StepResult(metrics={"loss": total})
+
+
+class Noting:
+    """A callback that goes on only with what it has noted when the run began."""
+
+    def on_train_begin(self, run_state, ctx):
+        note = Path(ctx.run_dir, "noting", "note")
+        if run_state.step:
+            note.read_text()
+        else:
+            note.parent.mkdir()
+            note.write_text("begun")
+
+
+class WithoutRows:
+    def configure(self, ctx):
+        return {"weight": torch.zeros(3)}
+
+    def prepare_batch(self, raw_batch, state, ctx):
+        return raw_batch
+
+    def train_step(self, prepared_batch, state, ctx):
+        state["weight"] += torch.rand(3)
+        return StepResult(metrics={"loss": state["weight"].sum()})
 
 
 def _from_the_clock():

@@ -5,13 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import attrs
-import orjson
 
 from hostcore.checkpoints.find import committed
 from hostcore.checkpoints.record import CommitRecord
-from hostcore.events.reader import LONGEST_RECORD, GrowingLog, name_of
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.record import RunRecord
+from hostcore.runs.recorded import RecordedStep, recorded_steps
 from hostcore.runs.retrained import is_compared
 from hostcore.verification.checkpoint_checks import host_state
 from hostcore_hookspecs.errors import HostcoreError
@@ -60,7 +59,7 @@ def compare_bits(one: RunDirectory, other: RunDirectory) -> BitComparison:
 
     :raises HostcoreError: They have neither a recorded step nor a checkpoint of the same step.
     """
-    recorded = [_metrics(one), _metrics(other)]
+    recorded = [recorded_steps(one.events), recorded_steps(other.events)]
     steps = sorted(recorded[0].keys() & recorded[1].keys())
     pairs = _pairs(one, other)
     if not steps and not pairs:
@@ -88,16 +87,6 @@ def compare_bits(one: RunDirectory, other: RunDirectory) -> BitComparison:
     )
 
 
-def _metrics(directory: RunDirectory) -> dict[int, Mapping[str, float | None]]:
-    found: dict[int, Mapping[str, float | None]] = {}
-    if directory.events.exists():
-        for line in GrowingLog(directory.events).records(longest=LONGEST_RECORD):
-            if name_of(line) == "metrics":
-                event = orjson.loads(line)
-                found[event["step"]] = event["metrics"]
-    return found
-
-
 def _pairs(one: RunDirectory, other: RunDirectory) -> list[tuple[CommitRecord, CommitRecord]]:
     """Return the checkpoints of the same steps, oldest first."""
     theirs = {record.step: record for record in committed(other.checkpoints)}
@@ -105,19 +94,18 @@ def _pairs(one: RunDirectory, other: RunDirectory) -> list[tuple[CommitRecord, C
 
 
 def _first_metric(
-    steps: Sequence[int],
-    one: Mapping[int, Mapping[str, float | None]],
-    other: Mapping[int, Mapping[str, float | None]],
+    steps: Sequence[int], one: Mapping[int, RecordedStep], other: Mapping[int, RecordedStep]
 ) -> tuple[int | None, tuple[str, float | None, float | None] | None]:
     for step in steps:
-        for name, value in one[step].items():
-            if name in other[step] and is_compared(name) and repr(value) != repr(other[step][name]):
-                return step, (name, value, other[step][name])
+        theirs = other[step].metrics
+        for name, value in one[step].metrics.items():
+            if name in theirs and is_compared(name) and repr(value) != repr(theirs[name]):
+                return step, (name, value, theirs[name])
     return None, None
 
 
 def _state_of(record: CommitRecord) -> dict[str, str]:
-    """Return the digests of the files of the trainer: the host's and those of the ranks hold times and names, too."""
+    """Return the digests of the trainer's files. Those of the host name the run; those of ranks are random states."""
     return {file.path: file.sha256 for file in record.files if not file.path.startswith(("host.", "rank-"))}
 
 
@@ -146,7 +134,8 @@ def _cause(
     others = [each.place for kind in ("plugins", "environment") for each in found[kind]]
     if others:
         return "environment", others
-    if any(_random_of(pair[0]) != _random_of(pair[1]) for pair in pairs):
+    alike = [pair for pair in pairs if _state_of(pair[0]) == _state_of(pair[1])]
+    if any(_random_of(pair[0]) != _random_of(pair[1]) for pair in alike):
         return "random state", []
     return "unknown", []
 

@@ -17,13 +17,14 @@ def answer_labels(
     :param written_out: The template's text of some messages; takes ``add_generation_prompt``.
     :raises InvalidData: When the template writes the beginning of a conversation otherwise if more follows.
     """
-    encoded = tokenizer(text := written_out(messages), add_special_tokens=False, return_offsets_mapping=True)
-    ids = encoded["input_ids"]
     if _marks_answers(tokenizer):
         found = tokenizer.apply_chat_template(
             messages, tokenize=True, return_dict=True, return_assistant_tokens_mask=True
         )
         return found["input_ids"], _labels(found["input_ids"], found["assistant_masks"])
+    text = written_out(messages)
+    encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+    ids = encoded["input_ids"]
     spans = [_span(messages, at, text, written_out, row) for at, one in enumerate(messages) if _is_answer(one)]
     places = encoded["offset_mapping"]
     # As transformers' own mask: a token that begins before an answer, with the space between, belongs to it.

@@ -24,7 +24,7 @@ def as_filed(model: Any, weights: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
 
     :param weights: All tensors of the model, whole, by their names in memory; on other ranks than the first, none.
     """
-    return weights if _is_filed_alike(twin := _twin(model)) else _filed(model, twin, weights)
+    return weights if _is_filed_alike(model) else _filed(model, _twin(model), weights)
 
 
 def as_in_memory(model: Any, filed: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
@@ -32,8 +32,7 @@ def as_in_memory(model: Any, filed: Mapping[str, Tensor]) -> Mapping[str, Tensor
 
     :raises LayoutNotKept: When a tensor is missing, or has another shape.
     """
-    twin = _twin(model)
-    return filed if _is_filed_alike(twin) else _loaded(twin, filed, "cpu")
+    return filed if _is_filed_alike(model) else _loaded(_twin(model), filed, "cpu")
 
 
 def check_layout(model: Any) -> None:
@@ -41,9 +40,9 @@ def check_layout(model: Any) -> None:
 
     :raises LayoutNotKept: When they do not.
     """
-    twin = _twin(model)
-    if _is_filed_alike(twin):
+    if _is_filed_alike(model):
         return
+    twin = _twin(model)
     shapes = {name: tensor.to("meta") for name, tensor in twin.state_dict().items()}
     found = _loaded(_twin(model), _filed(model, twin, shapes), "meta")
     if {name: one.shape for name, one in found.items()} != {name: one.shape for name, one in shapes.items()}:
@@ -57,8 +56,9 @@ def _twin(model: Any) -> Any:
         return kind(model.config)
 
 
-def _is_filed_alike(twin: Any) -> bool:
-    return not get_model_conversion_mapping(twin, add_legacy=False)
+def _is_filed_alike(model: Any) -> bool:
+    plain = _twin(model) if isinstance(model, FSDPModule) else model
+    return not get_model_conversion_mapping(plain, add_legacy=False)
 
 
 def _filed(model: Any, twin: Any, weights: Mapping[str, Tensor]) -> Mapping[str, Tensor]:

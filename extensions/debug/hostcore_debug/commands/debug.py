@@ -16,9 +16,11 @@ from hostcore.cli.output import echo, json_option, print_json, print_table, repo
 
 if TYPE_CHECKING:
     from hostcore.runs.directory import RunDirectory
-    from hostcore_debug.replay import Replayed, Wish
+    from hostcore_debug.replay import Replayed, ReplayRequest
     from hostcore_debug.run_rows import RowPlace, RunRows
     from hostcore_debug.spikes import Spike
+
+    Places = Sequence[RowPlace] | None
 
 #: Modules and spikes that are listed.
 _LISTED = 12
@@ -121,7 +123,7 @@ def debug_command(
 
 
 def _debug(directory: "RunDirectory", options: _Options) -> None:
-    from hostcore_debug.replay import Wish, replay
+    from hostcore_debug.replay import ReplayRequest, replay
     from hostcore_debug.spikes import replacements
     from hostcore_debug.steps import step_number
     from hostcore_hookspecs import HostcoreError
@@ -131,6 +133,7 @@ def _debug(directory: "RunDirectory", options: _Options) -> None:
     until = options.until or step
     if until < step:
         raise click.UsageError(f"--until {until} is before --step {step}")
+    step_number(str(until), directory)
     if options.pdb:
         _require_one_rank(directory)
     if options.debugpy and find_spec("debugpy") is None:
@@ -145,7 +148,7 @@ def _debug(directory: "RunDirectory", options: _Options) -> None:
         if len(set(without)) == len(numbers):
             raise HostcoreError("--without-rows leaves no row of the step")
         replaced = list(replacements(without, numbers))
-    wish = Wish(
+    request = ReplayRequest(
         step=step,
         until=until,
         changes=options.changes,
@@ -155,30 +158,31 @@ def _debug(directory: "RunDirectory", options: _Options) -> None:
         keeps=options.save is not None,
     )
     with tempfile.TemporaryDirectory(prefix="hostcore-debug-") as scratch:
-        found = replay(directory, wish, Path(scratch))
+        found = replay(directory, request, Path(scratch))
         places = rows.places_of(rows.numbers(step, options.rank).tolist()) if rows is not None else None
         if options.save is not None:
             _save(options.save, found.directory.path, rows, step)
     if options.as_json:
-        print_json(_document(step, wish, found, places))
+        print_json(_document(step, request, found, places))
     else:
-        _print(directory, step, wish, found, places)
+        _print(directory, step, request, found, places)
     if found.different is not None or (found.error is not None and found.steps < until - found.begun_from):
         sys.exit(1)
 
 
 def _rows_of(directory: "RunDirectory", *, needed: bool) -> "RunRows | None":
-    """Return the rows of a run; None where it has none, and none are needed."""
-    from hostcore_debug.run_rows import RunRows
-    from hostcore_hookspecs import InvalidData
+    """Return the rows of a run; None for a run that trains on none, unless they are needed.
+
+    :raises InvalidData: The data is missing or has changed.
+    """
+    from hostcore_debug.run_rows import NoRows, RunRows
 
     try:
-        rows = RunRows(directory)
-    except InvalidData:
+        return RunRows(directory)
+    except NoRows:
         if needed:
             raise
         return None
-    return rows
 
 
 def _number_in(named: str, numbers: Sequence[int], step: int, rows: "RunRows") -> int:
@@ -206,7 +210,7 @@ def _require_one_rank(directory: "RunDirectory") -> None:
         raise HostcoreError("--pdb needs a terminal", hint="--debugpy PORT waits for an editor")
 
 
-def _document(step: int, wish: "Wish", found: "Replayed", places: "Sequence[RowPlace] | None") -> dict[str, Any]:
+def _document(step: int, request: "ReplayRequest", found: "Replayed", places: "Places") -> dict[str, Any]:
     looked_at = {one["step"]: one for one in found.measured}
     own = looked_at.get(step, {})
     document = {
@@ -215,11 +219,11 @@ def _document(step: int, wish: "Wish", found: "Replayed", places: "Sequence[RowP
             "from": found.begun_from,
             "steps": found.steps,
             "compared": found.compared,
-            "equal": found.different is None if wish.is_replay else None,
+            "equal": found.different is None if request.is_replay else None,
             "first_different": None if found.different is None else attrs.asdict(found.different),
             "causes": list(found.causes),
         },
-        "what_if": not wish.is_replay,
+        "what_if": not request.is_replay,
         "metrics": dict(found.metrics.get(step, {})),
         "rows": None if places is None else [attrs.asdict(one) for one in places],
         "gradients": own.get("gradients"),
@@ -228,8 +232,8 @@ def _document(step: int, wish: "Wish", found: "Replayed", places: "Sequence[RowP
         "peak_memory_bytes": own.get("peak_memory_bytes"),
         "error": found.error,
     }
-    if wish.until > step:
-        later = range(step, wish.until + 1)
+    if request.until > step:
+        later = range(step, request.until + 1)
         document["steps"] = [
             {"metrics": dict(found.metrics.get(one, {})), "step": one, **looked_at.get(one, {})} for one in later
         ]
@@ -237,12 +241,16 @@ def _document(step: int, wish: "Wish", found: "Replayed", places: "Sequence[RowP
 
 
 def _print(
-    directory: "RunDirectory", step: int, wish: "Wish", found: "Replayed", places: "Sequence[RowPlace] | None"
+    directory: "RunDirectory",
+    step: int,
+    request: "ReplayRequest",
+    found: "Replayed",
+    places: "Places",
 ) -> None:
     began = f"checkpoint {found.begun_from:,}" if found.begun_from else "the beginning: no checkpoint is before"
     echo(f"{found.steps:,} steps of {directory.run_id} replayed from {began}")
-    _print_proof(wish, found)
-    for one in range(step, wish.until + 1):
+    _print_proof(request, found)
+    for one in range(step, request.until + 1):
         echo()
         _print_step(one, found)
     if places is not None:
@@ -257,8 +265,8 @@ def _print(
         echo(style(f"failed: {found.error.get('message')}", fg="red"))
 
 
-def _print_proof(wish: "Wish", found: "Replayed") -> None:
-    if not wish.is_replay:
+def _print_proof(request: "ReplayRequest", found: "Replayed") -> None:
+    if not request.is_replay:
         echo(style("what if: something was changed, so nothing is compared with the run", fg="yellow"))
     elif found.different is not None:
         one = found.different
@@ -310,8 +318,8 @@ def _save(folder: Path, replayed: Path, rows: "RunRows | None", step: int) -> No
 
 def _list_spikes(directory: "RunDirectory", options: _Options) -> None:
     found = _spikes(directory, options)
-    rows = _rows_of(directory, needed=False)
     if options.as_json:
+        rows = _rows_of(directory, needed=False)
         document = []
         for one in found:
             places = rows.places_of(rows.numbers(one.step, options.rank).tolist()) if rows is not None else None
@@ -330,12 +338,12 @@ def _list_spikes(directory: "RunDirectory", options: _Options) -> None:
 
 
 def _spikes(directory: "RunDirectory", options: _Options) -> "list[Spike]":
+    from hostcore.runs.recorded import recorded_steps
     from hostcore_debug.spikes import spikes
-    from hostcore_debug.steps import recorded_metrics
     from hostcore_hookspecs import HostcoreError
 
-    recorded = recorded_metrics(directory)
-    known = sorted({name for _, values in recorded.values() for name in values})
+    recorded = recorded_steps(directory.events)
+    known = sorted({name for one in recorded.values() for name in one.metrics})
     if options.metric not in known:
         raise HostcoreError(
             f"the run {directory.run_id!r} recorded no {options.metric!r}",

@@ -29,6 +29,25 @@ def test_a_run_without_an_earlier_checkpoint_is_replayed_from_its_beginning(benc
     assert [one["step"] for one in found["steps"]] == [2, 3, 4]
 
 
+def test_what_components_note_for_the_next_attempt_is_there(bench: Any) -> None:
+    bench.run("noted", callbacks=["csv-metrics", "debug_trainer:Noting"], max_steps=12)
+    assert bench.json("debug", "noted", "--step", "12")["replayed"]["equal"]
+
+
+def test_a_run_without_rows_is_replayed_and_spikes_without_its_data_are_listed(bench: Any) -> None:
+    bench.data("lost.parquet", 64)
+    bench.run("lost", "lost.parquet", max_steps=2)
+    (bench.folder / "lost.parquet").unlink()
+    assert bench(["debug", "lost", "--spikes"]).returncode == 0
+    (error,) = bench.json("debug", "lost", "--step", "2", code=2)["errors"]
+    assert "lost.parquet does not exist" in error["message"]
+    bench.run("mock", dataset=None, mock_batches=None, trainer="debug_trainer:WithoutRows", max_steps=12)
+    found = bench.json("debug", "mock", "--step", "12")
+    assert (found["rows"], found["replayed"]["equal"]) == (None, True)
+    (error,) = bench.json("rows", "mock", "--step", "12", code=2)["errors"]
+    assert "trains on no rows" in error["message"]
+
+
 def test_what_if_is_no_replay(bench: Any, plain: Path) -> None:
     assert plain.is_dir()
     as_it_was = bench.json("debug", "plain", "--step", "31")
@@ -76,6 +95,7 @@ def test_a_job_cannot_use_the_callback_of_the_replay(bench: Any) -> None:
         (["--step", "1", "--pdb", "--json"], "--json and a debugger"),
         (["--step", "1", "--pdb"], "needs a terminal"),
         (["--step", "41"], "has no step 41"),
+        (["--step", "3", "--until", "999"], "has no step 999"),
         (["--step", "3", "--save", "runs"], "runs exists already"),
         (["--spikes", "--metric", "x"], "recorded no 'x'"),
         (["--step", "5", "--bisect-rows"], "is no spike"),

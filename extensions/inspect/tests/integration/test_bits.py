@@ -1,6 +1,7 @@
 """``hostcore compare A B --bits``: the first step at which two runs differ, and by how much."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from fork_server import ran
 
 TRAINER = """
+import os
 import torch
 from hostcore_hookspecs import StepResult
 
@@ -21,6 +23,8 @@ class Trainer:
     def train_step(self, prepared_batch, state, ctx):
         state["weight"] += torch.rand(3)
         state["steps"] += 1
+        if state["steps"] == int(os.environ.get("DRAWS_AT", "0")):
+            torch.rand(1)
         step = ctx.run_state.step + 1
         if step == ctx.hyperparams.get("nudged_at"):
             state["weight"][1] = torch.nextafter(state["weight"][1], torch.tensor(9.0))
@@ -35,6 +39,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for run_id, keys in {
         "one": {},
         "same": {},
+        "drawn": {},
         "nudged": {"hyperparams": {"nudged_at": 6}},
         "seeded": {"seed": 1},
         "short": {"max_steps": 1, "metric_every": 0, "checkpoint_every": 0, "keep_checkpoints": 1},
@@ -47,7 +52,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "terminal": False,
         }
         (folder / "job.json").write_text(json.dumps({**job, "keep_checkpoints": 9, "run_id": run_id, **keys}))
-        assert ran(["run", "job.json", "--in-process"], cwd=folder).returncode == 0
+        environment = {**os.environ, "DRAWS_AT": "4"} if run_id == "drawn" else None
+        assert ran(["run", "job.json", "--in-process"], cwd=folder, env=environment).returncode == 0
     return folder
 
 
@@ -79,6 +85,12 @@ def test_another_seed_differs_from_the_first_step_on(runs: Path) -> None:
     assert (found["first_different_step"], found["metric"][0]) == (1, "train/loss")
     assert found["last_equal_checkpoint"] is None
     assert "/seed" in found["details"]
+
+
+def test_a_random_state_that_differs_where_weights_are_alike_is_the_cause(runs: Path) -> None:
+    found = compared(runs, "one", "drawn", code=1)
+    assert (found["last_equal_checkpoint"], found["first_different_step"]) == (4, 5)
+    assert found["cause"] == "random state"
 
 
 def test_runs_without_anything_in_common_are_an_error(runs: Path) -> None:

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from hostcore_hookspecs import InvalidData
-from hostcore_transformers.loss import summed_loss
 from hostcore_transformers.tasks.task import CLASS, Batch, Column, Task
 
 
@@ -35,9 +34,6 @@ class Classification(Task):
                     hint='set "num_labels", or correct the data',
                 )
         return torch.tensor(classes)
-
-    def loss(self, outputs: Any, batch: Batch, model: Any, *, smoothing: float = 0.0) -> Tensor:
-        return summed_loss(outputs.logits, batch.labels, predicts_next=False, smoothing=smoothing)
 
     def scores(self, outputs: Any, batch: Batch) -> Tensor:
         right: Tensor = (outputs.logits.argmax(-1) == batch.labels).sum()

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from hostcore_hookspecs import InvalidData
 from hostcore_transformers.hyperparams import Hyperparams
-from hostcore_transformers.loss import IGNORED
+from hostcore_transformers.loss import predictions, summed_loss
 from hostcore_transformers.tasks.processors import Processors
 
 #: By split: where its data is named in the job.
@@ -57,6 +57,8 @@ class Task:
     adapters: ClassVar[str | None] = None
     #: Names of sums over an evaluation, beside the loss and the count of predictions; :meth:`scores` gives a batch's.
     summed: ClassVar[tuple[str, ...]] = ()
+    #: Whether each token is to predict the next, so that the first of a row is never predicted.
+    predicts_next: ClassVar[bool] = False
     #: Whether the model writes text, which samples are of.
     generates: ClassVar[bool] = False
     #: Advice where nothing is predicted in a whole evaluation.
@@ -100,7 +102,7 @@ class Task:
 
     def predicted(self, labels: Tensor) -> int:
         """Count the predictions that the loss of a batch sums over."""
-        return int(labels.ne(IGNORED).sum())
+        return predictions(labels, predicts_next=self.predicts_next)
 
     def loss(self, outputs: Any, batch: Batch, model: Any, *, smoothing: float = 0.0) -> Tensor:
         """Sum the losses of all predictions of a batch: zero-dimensional, float32; 0 where nothing is predicted.
@@ -108,7 +110,7 @@ class Task:
         :param outputs: What the model returned for ``batch.inputs``.
         :param smoothing: The part of each target that is spread over all classes.
         """
-        raise NotImplementedError
+        return summed_loss(outputs.logits, batch.labels, predicts_next=self.predicts_next, smoothing=smoothing)
 
     def scores(self, outputs: Any, batch: Batch) -> Tensor:
         """Compute :attr:`summed` for a batch, on its device, of shape (names,)."""
@@ -121,7 +123,7 @@ class Task:
         :param predicted: How many there are, at least 1.
         :param sums: By the names in :attr:`summed`.
         """
-        return {}
+        return {"perplexity": perplexity(loss)}
 
 
 def kinds_of_tasks() -> Mapping[str, type[Task]]:

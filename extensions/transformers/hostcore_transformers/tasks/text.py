@@ -9,7 +9,7 @@ from torch import Tensor
 
 from hostcore_hookspecs import InvalidSettings
 from hostcore_transformers.hyperparams import Hyperparams
-from hostcore_transformers.loss import IGNORED, predictions, summed_loss
+from hostcore_transformers.loss import IGNORED
 from hostcore_transformers.tasks.labels import Classification
 from hostcore_transformers.tasks.processors import Processors
 from hostcore_transformers.tasks.task import CONVERSATION, TEXT, Batch, Column, Task, perplexity
@@ -22,6 +22,7 @@ class CausalLm(Task):
     name = "causal-lm"
     auto = "AutoModelForCausalLM"
     adapters = "CAUSAL_LM"
+    predicts_next = True
     generates = True
 
     def columns(self) -> Mapping[str, Column]:
@@ -37,15 +38,6 @@ class CausalLm(Task):
         batch = texts.padded(tokens)
         # By the mask: the padding token may be the one that ends a text, and that is to be learned.
         return {**batch, "labels": batch["input_ids"].masked_fill(batch["attention_mask"] == 0, IGNORED)}
-
-    def predicted(self, labels: Tensor) -> int:
-        return predictions(labels, predicts_next=True)
-
-    def loss(self, outputs: Any, batch: Batch, model: Any, *, smoothing: float = 0.0) -> Tensor:
-        return summed_loss(outputs.logits, batch.labels, predicts_next=True, smoothing=smoothing)
-
-    def metrics(self, loss: float, predicted: int, sums: Mapping[str, float]) -> Mapping[str, float]:
-        return {"perplexity": perplexity(loss)}
 
 
 class MaskedLm(Task):
@@ -68,12 +60,6 @@ class MaskedLm(Task):
     def encode(self, rows: pa.RecordBatch, rng: np.random.Generator) -> Mapping[str, Tensor]:
         texts = Texts(self.processors.tokenizer, self.hyperparams)
         return texts.masked(texts.padded(texts.token_ids(rows)), rng)
-
-    def loss(self, outputs: Any, batch: Batch, model: Any, *, smoothing: float = 0.0) -> Tensor:
-        return summed_loss(outputs.logits, batch.labels, predicts_next=False, smoothing=smoothing)
-
-    def metrics(self, loss: float, predicted: int, sums: Mapping[str, float]) -> Mapping[str, float]:
-        return {"perplexity": perplexity(loss)}
 
 
 class SequenceClassification(Classification):
@@ -115,9 +101,6 @@ class SequenceToSequence(Task):
             pointer = "/config" if self.hyperparams.config else "/model"
             raise InvalidSettings(pointer, message, hint="set it; of T5 it is the token to pad with")
         return {**tensors, "decoder_input_ids": model.prepare_decoder_input_ids_from_labels(labels=tensors["labels"])}
-
-    def loss(self, outputs: Any, batch: Batch, model: Any, *, smoothing: float = 0.0) -> Tensor:
-        return summed_loss(outputs.logits, batch.labels, predicts_next=False, smoothing=smoothing)
 
     def scores(self, outputs: Any, batch: Batch) -> Tensor:
         right: Tensor = (outputs.logits.argmax(-1) == batch.labels).sum()
