@@ -1,5 +1,6 @@
 """The callback ``step-debugger``: looks at some steps of a replay, and ends it behind them."""
 
+import bdb
 import math
 import os
 import pdb
@@ -19,6 +20,8 @@ from hostcore_hookspecs import InvalidSettings, StepContext, hookimpl
 
 #: Environment variable of a replay: its folder. A job alone cannot use the callback.
 FOLDER_VARIABLE: Final = "HOSTCORE_DEBUG_FOLDER"
+#: Exit code of a replay whose debugger was left.
+LEFT: Final = 3
 #: Attributes of a state whose own attributes are searched for modules.
 _LEVELS: Final = 3
 
@@ -63,7 +66,16 @@ class StepDebugger:
 
     @hookimpl(wrapper=True, specname="train_step")
     def around_train_step(self, prepared_batch: Any, state: Any, ctx: StepContext) -> Generator[None, Any, Any]:
-        """Look at a step, and ask for the end of the run behind the last one."""
+        """Look at a step, and ask for the end of the run behind the last one.
+
+        Leaving the debugger ends the process: it trains a copy, which nobody goes on with.
+        """
+        try:
+            return (yield from self._around(prepared_batch, state, ctx))
+        except bdb.BdbQuit:
+            os._exit(LEFT)
+
+    def _around(self, prepared_batch: Any, state: Any, ctx: StepContext) -> Generator[None, Any, Any]:
         step = ctx.run_state.step + 1
         settings = self._settings
         if step < settings.first:

@@ -23,7 +23,7 @@ from hostcore.runs.directory import RunDirectory
 from hostcore.runs.record import RunRecord
 from hostcore.runs.recorded import recorded_steps
 from hostcore.runs.retrained import Comparison, is_compared, known_causes
-from hostcore_debug.callback import FOLDER_VARIABLE
+from hostcore_debug.callback import FOLDER_VARIABLE, LEFT
 from hostcore_hookspecs import HostcoreError
 
 _CALLBACK: Final = "hostcore-debug/step-debugger"
@@ -47,6 +47,10 @@ _LEFT_OUT: Final[Mapping[str, Any]] = {
     "policies": [],
     "launcher": "hostcore-builtin-plugins/local",
 }
+
+
+class DebuggerLeft(HostcoreError):
+    """The user has left the debugger, and with it the replay."""
 
 
 @attrs.frozen(kw_only=True)
@@ -115,6 +119,7 @@ def replay(directory: RunDirectory, request: ReplayRequest, scratch: Path) -> Re
     :param directory: Of the run; read only.
     :param scratch: An empty folder, for the replay's run directory.
     :raises HostcoreError: It could not be started.
+    :raises DebuggerLeft: The user has left the debugger.
     """
     begun_from = _checkpoint_before(directory, request.step)
     record = RunRecord.read(directory.record)
@@ -212,7 +217,9 @@ def _train(copy: RunDirectory, request: ReplayRequest) -> Mapping[str, Any]:
     command = [sys.executable, "-m", "hostcore", "resume", str(copy.path), "--runs-dir", str(copy.path.parent)]
     environment = {**os.environ, FOLDER_VARIABLE: str(copy.path.parent)}
     if request.pdb:
-        subprocess.run([*command, "--in-process", "--quiet"], env=environment, check=False)
+        ended = subprocess.run([*command, "--in-process", "--quiet"], env=environment, check=False)
+        if ended.returncode == LEFT:
+            raise DebuggerLeft("the debugger was left before the step was over")
         return json.loads(copy.result.read_text()) if copy.result.is_file() else {}
     done = subprocess.run([*command, "--json"], stdout=subprocess.PIPE, env=environment, check=False)
     try:

@@ -123,7 +123,7 @@ def debug_command(
 
 
 def _debug(directory: "RunDirectory", options: _Options) -> None:
-    from hostcore_debug.replay import ReplayRequest, replay
+    from hostcore_debug.replay import DebuggerLeft, ReplayRequest, replay
     from hostcore_debug.spikes import replacements
     from hostcore_debug.steps import step_number
     from hostcore_hookspecs import HostcoreError
@@ -158,7 +158,11 @@ def _debug(directory: "RunDirectory", options: _Options) -> None:
         keeps=options.save is not None,
     )
     with tempfile.TemporaryDirectory(prefix="hostcore-debug-") as scratch:
-        found = replay(directory, request, Path(scratch))
+        try:
+            found = replay(directory, request, Path(scratch))
+        except DebuggerLeft as error:
+            echo(error.message)
+            sys.exit(1)
         places = rows.places_of(rows.numbers(step, options.rank).tolist()) if rows is not None else None
         if options.save is not None:
             _save(options.save, found.directory.path, rows, step)
@@ -262,7 +266,7 @@ def _print(
         echo(f"their contents: hostcore rows {directory.run_id} --step {step} --show 5")
     if found.error is not None:
         echo()
-        echo(style(f"failed: {found.error.get('message')}", fg="red"))
+        echo(style(f"not finished: {found.error.get('message')}", fg="red"))
 
 
 def _print_proof(request: "ReplayRequest", found: "Replayed") -> None:

@@ -81,7 +81,8 @@ def test_a_poisoned_row_among_200_000_is_named(bench: Any) -> None:
     assert [one["row"] for one in found["rows"]] == [123_456]
 
 
-def test_pdb_stops_before_the_step_at_this_terminal(bench: Any, plain: Path) -> None:
+@pytest.mark.parametrize("leaves", [False, True])
+def test_pdb_stops_before_the_step_at_this_terminal(bench: Any, plain: Path, *, leaves: bool) -> None:
     assert plain.is_dir()
     ours, theirs = pty.openpty()
     with os.fdopen(ours, "rb", buffering=0) as terminal, os.fdopen(theirs, "r+b", buffering=0) as its_side:
@@ -94,7 +95,12 @@ def test_pdb_stops_before_the_step_at_this_terminal(bench: Any, plain: Path) -> 
         shown.expect(r"\(Pdb\)")
         os.write(terminal.fileno(), b"p ctx.run_state.step, sorted(prepared_batch)\n")
         shown.expect(r"\(34, \['a', 'b', 'y'\]\)")
-        os.write(terminal.fileno(), b"c\n")
+        os.write(terminal.fileno(), b"q\n" if leaves else b"c\n")
+        if leaves:
+            shown.expect("the debugger was left before the step was over")
+            assert "Traceback" not in shown.before
+            assert process.wait(60) == 1
+            return
         shown.expect("equal to the recorded ones, bit for bit")
         shown.expect_exact("hostcore rows plain --step 35")
         assert process.wait(60) == 0
