@@ -8,7 +8,7 @@ from typing import Any
 
 import attrs
 import pytest
-from uploading import QUICK, Drive, Folder, Gate, Run, until
+from uploading import PATIENCE_SECONDS, QUICK, Drive, Folder, Gate, Run, until
 
 from hostcore.checkpoints.find import newest
 from hostcore.supervisor.delivery.calls import QuickRetries
@@ -117,13 +117,18 @@ def test_one_artifact_that_fails_does_not_keep_the_others(run: Run, mirror: Fold
 
 def test_an_artifact_that_fails_while_others_arrive_is_no_outage(run: Run, mirror: Folder, driven: Drive) -> None:
     refused: list[int] = []
+    begun = threading.Event()
 
     def before(artifact: Artifact) -> None:
-        if artifact.relative_path == f"{CHECKPOINT}/part-1.bin" and not refused:
-            arrived = len(mirror.order)
-            until(lambda: len(mirror.order) > arrived + 6)  # by the three other threads
-            refused.append(arrived)
-            raise ConnectionResetError
+        if artifact.relative_path == f"{CHECKPOINT}/part-1.bin":
+            if not refused:
+                arrived = len(mirror.order)
+                begun.set()
+                until(lambda: len(mirror.order) > arrived + 6)  # by the three other threads
+                refused.append(arrived)
+                raise ConnectionResetError
+        elif artifact.relative_path.startswith(f"{CHECKPOINT}/part-1"):
+            assert begun.wait(PATIENCE_SECONDS)  # ten parts, so that enough of them arrive while part-1 is under way
 
     mirror.before = before
     uploads = driven(mirror)
