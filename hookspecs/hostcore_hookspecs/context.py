@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import attrs
 
@@ -11,9 +11,19 @@ from hostcore_hookspecs.job import Job
 from hostcore_hookspecs.run_state import Best, RunState
 
 if TYPE_CHECKING:
+    import numpy as np
     import torch
 
     from hostcore_hookspecs.data_source import Dataset
+
+#: Apart from the streams 0 to 2 of the host, which draw the order of the data and for ``transform_batch``.
+_STREAMS: Final = {"train": 3, "validation": 4, "test": 5}
+
+
+def _without_generator(ctx: "StepContext", _attribute: "attrs.Attribute[int]", batch_index: int) -> int:
+    """Begin another batch: its generator is made when it is asked for."""
+    ctx._rng = None
+    return batch_index
 
 
 class Host(Protocol):
@@ -67,7 +77,7 @@ class StepContext:
     #: The number of the batch at hand on this rank, from 0: in training since the beginning of the epoch, also when the
     #: run is resumed inside of it; else since the beginning of this validation or test. With ``accumulate`` each batch
     #: of a step counts, and ``train_step`` sees the number of its last one.
-    batch_index: int = 0
+    batch_index: int = attrs.field(default=0, on_setattr=_without_generator)
     #: ``weights`` and the fetched ``inputs`` of the job: absolute paths, by name.
     model_handles: Mapping[str, Any] = attrs.field(factory=dict)
     #: The training data, opened; None without a data source.
@@ -90,6 +100,28 @@ class StepContext:
     #: trainers that decide something by a validation. Requests made meanwhile are ignored. Since 1.1.
     sanity_checking: bool = False
     _host: Host | None = None
+    _rng: "np.random.Generator | None" = attrs.field(default=None, init=False)
+
+    @property
+    def rng(self) -> "np.random.Generator":
+        """The random generator of the batch at hand, for what a trainer draws itself, such as windows of a long text.
+
+        A function of ``job.seed``, step, rank and ``batch_index``, so that a resumed run draws the same as before.
+        In a validation or test the step does not count: each draws the same. Every batch begins another generator, also
+        when its step is made again; calls for one batch go on in the same. In ``transform_batch`` it is the ``rng``
+        that this is given. Anywhere else, such as in ``configure``, it is not to be used. Since 1.1.
+        """
+        if self._rng is None:
+            import numpy as np
+
+            step = self.run_state.step if self.split == "train" else 0
+            counter = (0, _STREAMS[self.split], self.batch_index, self.rank)
+            self._rng = np.random.Generator(np.random.Philox(key=(self.job.seed, step), counter=counter))
+        return self._rng
+
+    @rng.setter
+    def rng(self, rng: "np.random.Generator") -> None:
+        self._rng = rng
 
     def is_canceled(self) -> bool:
         """Return whether the run was asked to stop. For long work inside one step. All ranks get one answer."""

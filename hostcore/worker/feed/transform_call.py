@@ -104,6 +104,7 @@ class TransformCall:
         """
         rng = generator(self._seed, epoch, position)
         self._ctx.batch_index = index
+        self._ctx.rng = rng
         self._calls += 1
         if self._calls == 2:
             # Not the first: what is made once, such as a model, may draw; the loop keeps that from the training.

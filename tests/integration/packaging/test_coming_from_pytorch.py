@@ -5,6 +5,7 @@ import os
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +15,10 @@ from fork_server import ran, run
 
 PAGE = (ROOT / "docs/how-to/coming-from-pytorch.md").read_text(encoding="utf-8")
 FILES = dict(re.findall(r"```\{code-block\} \w+\n:caption: (\S+)\n\n(.*?)```", PAGE, re.DOTALL))
+
+
+def logged(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / "logs/events.jsonl").read_text().splitlines()]
 
 
 def test_both_have_the_same_losses_to_the_last_bit(tmp_path: Path) -> None:
@@ -29,8 +34,7 @@ def test_both_have_the_same_losses_to_the_last_bit(tmp_path: Path) -> None:
     assert loop.returncode == 0, loop.stderr
     started = ran(["run", "job.json"], cwd=tmp_path, env=around, text=True)
     assert started.returncode == 0, started.stderr
-    lines = (tmp_path / "runs/same/logs/events.jsonl").read_text().splitlines()
-    events = [event for event in map(json.loads, lines) if event["event"] in ("metrics", "validation")]
+    events = [event for event in logged(tmp_path / "runs/same") if event["event"] in ("metrics", "validation")]
     names = {"metrics": "train/loss", "validation": "val/loss"}
     told = [
         f"{'validation' if event['event'] == 'validation' else event['step']} {event['metrics'][names[event['event']]]}"
@@ -38,3 +42,30 @@ def test_both_have_the_same_losses_to_the_last_bit(tmp_path: Path) -> None:
     ]
     assert len(told) == 42
     assert told == loop.stdout.splitlines()
+
+
+def test_windows_are_drawn_as_before_when_a_run_is_killed(tmp_path: Path) -> None:
+    for name in ("windows.py", "windows.json"):
+        (tmp_path / name).write_text(FILES[name])
+    np.random.default_rng(0).integers(64, size=5000, dtype=np.uint16).tofile(tmp_path / "tokens.bin")
+    around = {**os.environ, "OMP_NUM_THREADS": "1"}
+
+    def losses(run_id: str, *options: str) -> dict[int, float]:
+        command = ["run", "windows.json", "--set", f"run_id={run_id}", *options]
+        started = ran(command, cwd=tmp_path, env=around, text=True)
+        assert started.returncode == 0, started.stderr
+        metrics = [event for event in logged(tmp_path / "runs" / run_id) if event["event"] == "metrics"]
+        return {event["step"]: event["metrics"]["train/loss"] for event in metrics}
+
+    whole = losses("whole")
+    assert len(set(whole.values())) == 40
+    killed = [
+        "--set",
+        "max_restarts=2",
+        "--set",
+        'callbacks=[{"use": "chaos", "faults": ["kill@step=10", "kill@step=25"]}]',
+    ]
+    assert losses("killed", *killed) == whole
+    verified = ran(["verify", "killed"], cwd=tmp_path, env=around, text=True)
+    assert verified.returncode == 0, verified.stdout
+    assert losses("other", "--set", "seed=2") != whole
