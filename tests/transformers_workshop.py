@@ -175,3 +175,28 @@ def make_workshop(path: Path) -> Workshop:
     pq.write_table(pa.table(columns), path / "train.parquet")
     save_tokenizer(path / "tokenizer", chat=CHAT, pad_token="<pad>", eos_token="</s>", mask_token="<mask>")
     return Workshop(path)
+
+
+def losses_with(path: Path, model: Any, rows: list[Any], collate: Any, **arguments: Any) -> list[float]:
+    """Return the losses of ``transformers.Trainer`` at each step, with four rows in each batch, in their order."""
+    import transformers
+
+    class InOrder(transformers.Trainer):
+        def _get_train_sampler(self, *_: Any) -> Any:
+            return torch.utils.data.SequentialSampler(rows)
+
+    options = transformers.TrainingArguments(
+        output_dir=str(path / "theirs"),
+        learning_rate=1e-3,
+        logging_steps=1,
+        report_to=[],
+        use_cpu=True,
+        disable_tqdm=True,
+        save_strategy="no",
+        optim="adamw_torch",
+        remove_unused_columns=False,
+        **{"per_device_train_batch_size": 4, **arguments},
+    )
+    trainer = InOrder(model=model, args=options, train_dataset=rows, data_collator=collate)
+    trainer.train()
+    return [one["loss"] for one in trainer.state.log_history if "loss" in one]

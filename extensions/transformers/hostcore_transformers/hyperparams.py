@@ -21,7 +21,11 @@ Schedule = Literal[
     "constant",
     "constant_with_warmup",
 ]
-Task = Literal["causal-lm", "masked-lm", "sequence-classification", "seq2seq"]
+Task = Literal[
+    "causal-lm", "masked-lm", "seq2seq", "sequence-classification", "token-classification", "question-answering"
+]
+#: Tasks whose rows have labels of the kind that ``problem_type`` names.
+_LABELLED = ("sequence-classification",)
 
 
 @attrs.frozen(kw_only=True)
@@ -98,10 +102,51 @@ class Hyperparams:
         },
     )
     label_column: str = attrs.field(
-        default="label", metadata={"help": "For `sequence-classification`: the column with the class, an integer."}
+        default="label",
+        metadata={"help": "For classifications: the column with the class. Of `token-classification`, with a list."},
     )
-    num_labels: Annotated[int, Gt(1)] = attrs.field(
-        default=2, metadata={"help": "For `sequence-classification`: how many classes there are."}
+    problem_type: Literal["single_label_classification", "multi_label_classification", "regression"] = attrs.field(
+        default="single_label_classification",
+        metadata={
+            "help": "For `sequence-classification`: a class of each row, a list of a 1 or a 0 for each class, or "
+            "a number, of which `num_labels` may be more."
+        },
+    )
+    num_labels: Annotated[int, Gt(0)] | None = attrs.field(
+        default=None,
+        metadata={
+            "help": "For classifications: how many classes there are. None: those of `classes`, or 2; of a "
+            "regression, 1."
+        },
+    )
+    classes: tuple[str, ...] = attrs.field(
+        default=(),
+        metadata={
+            "help": "For classifications: the names of the classes, by their numbers, which the model keeps as "
+            "`id2label`. The column may have names then."
+        },
+    )
+    words_column: str = attrs.field(
+        default="tokens", metadata={"help": "For `token-classification`: the column with the words, a list."}
+    )
+    question_column: str = attrs.field(
+        default="question", metadata={"help": "For `question-answering`: the column with the question."}
+    )
+    context_column: str = attrs.field(
+        default="context", metadata={"help": "For `question-answering`: the column with the text that has the answer."}
+    )
+    answers_column: str = attrs.field(
+        default="answers",
+        metadata={
+            "help": "For `question-answering`: the column with `text` and `answer_start`, as SQuAD has it; without "
+            "any where there is no answer."
+        },
+    )
+    stride: Annotated[int, Ge(0)] = attrs.field(
+        default=128,
+        metadata={
+            "help": "For `question-answering`: tokens that two parts of a context, longer than `max_length`, share."
+        },
     )
     max_length: Annotated[int, Gt(1)] = attrs.field(
         default=512, metadata={"help": "Tokens of a text; longer ones are cut. With `packing`: of a block."}
@@ -182,7 +227,26 @@ class Hyperparams:
         if self.frozen and self.lora is not None:
             message = "with adapters, the model is frozen already"
             raise InvalidSettings("/frozen", message, hint='choose layers by "target_modules" of "lora"')
+        self._check_labels()
         if self.task != "causal-lm":
             for name, given in (("packing", self.packing), ("messages_column", bool(self.messages_column))):
                 if given:
                     raise InvalidSettings(f"/{name}", f'it is for "causal-lm", and the task is "{self.task}"')
+
+    @property
+    def label_count(self) -> int:
+        """Return how many classes there are, or numbers of a regression."""
+        return self.num_labels or len(self.classes) or (1 if self.problem_type == "regression" else 2)
+
+    def _check_labels(self) -> None:
+        if self.problem_type != "single_label_classification" and self.task not in _LABELLED:
+            message = f'it is for {", ".join(_LABELLED)}, and the task is "{self.task}"'
+            raise InvalidSettings("/problem_type", message, hint="remove it")
+        if self.label_count == 1 and self.problem_type == "single_label_classification":
+            message = "one class is nothing to choose from"
+            raise InvalidSettings("/num_labels", message, hint='for numbers, set "problem_type" to "regression"')
+        if self.classes and len(self.classes) != self.label_count:
+            message = f'"classes" has {len(self.classes)}, and "num_labels" is {self.num_labels}'
+            raise InvalidSettings("/num_labels", message, hint="remove it")
+        if len(set(self.classes)) < len(self.classes):
+            raise InvalidSettings("/classes", "two classes have the same name", hint="name each class once")

@@ -5,6 +5,7 @@ kernels, nor what a quantization or an adapter loads.
 """
 
 import importlib
+import inspect
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -66,6 +67,8 @@ def load_tokenizer(hyperparams: Hyperparams, handles: Mapping[str, Any]) -> Any:
     _folder(folder, pointer, "tokenizer_config.json", "a tokenizer, as save_pretrained writes it")
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, **_CLOSED)
+        if hyperparams.task == "token-classification" and _joins_words(tokenizer):
+            tokenizer = AutoTokenizer.from_pretrained(folder, **_CLOSED, add_prefix_space=True)
     except (OSError, ValueError, KeyError, ImportError) as error:
         raise InvalidSettings(
             pointer, f"the tokenizer in {folder} cannot be loaded: {_first_line(error)}", hint=_hint(error)
@@ -86,6 +89,11 @@ def load_tokenizer(hyperparams: Hyperparams, handles: Mapping[str, Any]) -> Any:
             "/messages_column", message, hint="set its chat_template, or give the text as text_column"
         )
     return tokenizer
+
+
+def _joins_words(tokenizer: Any) -> bool:
+    """Return whether a list of words has no spaces between them unless the tokenizer is asked for these."""
+    return "add_prefix_space" in inspect.signature(type(tokenizer).__init__).parameters
 
 
 def build_model(hyperparams: Hyperparams, task: "Task", ctx: StepContext) -> Any:

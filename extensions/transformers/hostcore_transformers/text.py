@@ -40,6 +40,29 @@ class Texts:
             )
             texts.append(ids[:longest])
             labels.extend(learned[:longest])
+        return self.labelled(texts, labels)
+
+    def words(self, rows: pa.RecordBatch) -> tuple[list[list[int]], list[list[int | None]]]:
+        """Tokenize lists of words; cut to ``max_length``.
+
+        :return: Of each row, the ids and, for each, the number of the word that it is of; None: of none.
+        :raises InvalidData: When a row has none, or other things than words.
+        """
+        column = self._hyperparams.words_column
+        words = rows.column(column).to_pylist()
+        for row, one in enumerate(words):
+            if one is None or None in one:
+                raise InvalidData(f'row {row} of a batch lacks words in "{column}"', hint="leave such rows out")
+        encoded = self._tokenizer(
+            words, is_split_into_words=True, truncation=True, max_length=self._hyperparams.max_length
+        )
+        return encoded["input_ids"], [encoded.word_ids(row) for row in range(len(words))]
+
+    def labelled(self, texts: Sequence[list[int]], labels: Sequence[int]) -> Mapping[str, Tensor]:
+        """Return ids, mask and labels, int64 of shape (texts, longest).
+
+        :param labels: Of all tokens of all texts, one after the other.
+        """
         padded = self.padded(texts)
         there = padded["attention_mask"] == 1
         ignored = torch.full_like(padded["input_ids"], IGNORED)

@@ -1,7 +1,7 @@
-"""The contract of a task, and the columns that it reads."""
+"""The contract of a task."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
 import attrs
@@ -10,7 +10,8 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from hostcore_hookspecs import InvalidData
+from hostcore_hookspecs import InvalidData, InvalidSettings
+from hostcore_transformers.columns import Column
 from hostcore_transformers.hyperparams import Hyperparams
 from hostcore_transformers.loss import predictions, summed_loss
 from hostcore_transformers.tasks.processors import Processors
@@ -31,15 +32,6 @@ class Batch:
     predicted: int
 
 
-@attrs.frozen
-class Column:
-    """Types that a column may have."""
-
-    is_right: Callable[[pa.DataType], bool]
-    #: What the column has to be, as the end of a sentence.
-    expected: str
-
-
 class Task:
     """From rows to a loss. A subclass with a ``name`` is a task that jobs can have.
 
@@ -56,9 +48,13 @@ class Task:
     #: What peft calls the task, if it knows it.
     adapters: ClassVar[str | None] = None
     #: Names of sums over an evaluation, beside the loss and the count of predictions; :meth:`scores` gives a batch's.
-    summed: ClassVar[tuple[str, ...]] = ()
+    summed: tuple[str, ...] = ()
     #: Whether each token is to predict the next, so that the first of a row is never predicted.
     predicts_next: ClassVar[bool] = False
+    #: Whether tokens are found in their text, which slow tokenizers cannot.
+    finds_tokens: ClassVar[bool] = False
+    #: Layers that are new on a model without this head; adapters are trained and stored with those that there are.
+    head: ClassVar[tuple[str, ...]] = ()
     #: Whether the model writes text, which samples are of.
     generates: ClassVar[bool] = False
     #: Advice where nothing is predicted in a whole evaluation.
@@ -71,6 +67,11 @@ class Task:
     def __init__(self, hyperparams: Hyperparams, processors: Processors) -> None:
         self.hyperparams = hyperparams
         self.processors = processors
+        tokenizer = processors.tokenizer
+        if self.finds_tokens and tokenizer is not None and not tokenizer.is_fast:
+            message = f"the tokenizer in {tokenizer.name_or_path} does not know where in a text its tokens are"
+            pointer = "/tokenizer" if hyperparams.tokenizer else "/model"
+            raise InvalidSettings(pointer, message, hint="save it as tokenizer.json (a fast one)")
 
     def columns(self) -> Mapping[str, Column]:
         """Return the settings that name the columns to read, and the types of these."""
@@ -158,20 +159,3 @@ def check_columns(schema: pa.Schema, task: Task, split: str) -> None:
                 pointer=POINTERS[split],
                 hint=f'set "{setting}" to the column that is meant, or convert the data',
             )
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    plain = kind.value_type if pa.types.is_dictionary(kind) else kind
-    return any(one(plain) for one in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view))
-
-
-def is_list(kind: pa.DataType) -> bool:
-    """Return whether values are lists, of a fixed length or not."""
-    return any(one(kind) for one in (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list))
-
-
-TEXT: Final = Column(_is_text, "texts are strings")
-CONVERSATION: Final = Column(
-    lambda kind: _is_text(kind) or is_list(kind), "conversations are lists of structs, or JSON text"
-)
-CLASS: Final = Column(pa.types.is_integer, "classes are integers")

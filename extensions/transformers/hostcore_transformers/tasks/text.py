@@ -5,14 +5,17 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import torch
 from torch import Tensor
 
-from hostcore_hookspecs import InvalidSettings
+from hostcore_hookspecs import InvalidData, InvalidSettings
+from hostcore_transformers.columns import CONVERSATION, TEXT, Column, is_list, is_text
 from hostcore_transformers.hyperparams import Hyperparams
-from hostcore_transformers.loss import IGNORED
-from hostcore_transformers.tasks.labels import Classification
+from hostcore_transformers.loss import IGNORED, summed_loss
+from hostcore_transformers.questions import Questions
+from hostcore_transformers.tasks.labels import Classes, Classification
 from hostcore_transformers.tasks.processors import Processors
-from hostcore_transformers.tasks.task import CONVERSATION, TEXT, Batch, Column, Task, perplexity
+from hostcore_transformers.tasks.task import Batch, Task, perplexity
 from hostcore_transformers.text import Texts
 
 
@@ -75,6 +78,107 @@ class SequenceClassification(Classification):
     def encode(self, rows: pa.RecordBatch, rng: np.random.Generator) -> Mapping[str, Tensor]:
         texts = Texts(self.processors.tokenizer, self.hyperparams)
         return {**texts.padded(texts.token_ids(rows)), "labels": self.labels(rows)}
+
+
+class TokenClassification(Task):
+    """Classify words: by the first token of each; the others are not predicted."""
+
+    name = "token-classification"
+    auto = "AutoModelForTokenClassification"
+    adapters = "TOKEN_CLS"
+    summed = ("right",)
+    finds_tokens = True
+    hint = "see that rows have words"
+
+    def __init__(self, hyperparams: Hyperparams, processors: Processors) -> None:
+        super().__init__(hyperparams, processors)
+        self.classes = Classes(hyperparams)
+
+    def columns(self) -> Mapping[str, Column]:
+        words = Column(lambda kind: is_list(kind) and is_text(kind.value_type), "words are lists of strings")
+        labels = Column(
+            lambda kind: is_list(kind) and self.classes.is_right(kind.value_type),
+            'the labels of words are lists of integers, or of strings that "classes" names',
+        )
+        return {"words_column": words, "label_column": labels}
+
+    def model_settings(self) -> Mapping[str, Any]:
+        return self.classes.model_settings()
+
+    def encode(self, rows: pa.RecordBatch, rng: np.random.Generator) -> Mapping[str, Tensor]:
+        texts = Texts(self.processors.tokenizer, self.hyperparams)
+        ids, words = texts.words(rows)
+        labels = []
+        for values, places in zip(self._labels(rows), words, strict=True):
+            before = None
+            for place in places:
+                labels.append(IGNORED if place is None or place == before else values[place])
+                before = place
+        return texts.labelled(ids, labels)
+
+    def _labels(self, rows: pa.RecordBatch) -> list[list[int]]:
+        """Return the classes of all words of each row."""
+        settings = self.hyperparams
+        words, labels = (rows.column(one).to_pylist() for one in (settings.words_column, settings.label_column))
+        for row, (one, other) in enumerate(zip(words, labels, strict=True)):
+            if other is None or len(one) != len(other):
+                count = "none" if other is None else f"{len(other)}"
+                raise InvalidData(
+                    f'row {row} of a batch has {len(one)} words in "{settings.words_column}" and labels for {count} '
+                    f'in "{settings.label_column}"',
+                    hint="correct the data: each word has a label",
+                )
+        return [[self.classes.number(one) for one in row] for row in labels]
+
+    def scores(self, outputs: Any, batch: Batch) -> Tensor:
+        right: Tensor = (outputs.logits.argmax(-1) == batch.labels).sum()
+        return right.view(1)
+
+    def metrics(self, loss: float, predicted: int, sums: Mapping[str, float]) -> Mapping[str, float]:
+        return {"accuracy": sums["right"] / predicted}
+
+
+class QuestionAnswering(Task):
+    """Find the answer to a question in a text: its first and its last token."""
+
+    name = "question-answering"
+    auto = "AutoModelForQuestionAnswering"
+    adapters = "QUESTION_ANS"
+    summed = ("right",)
+    finds_tokens = True
+
+    def __init__(self, hyperparams: Hyperparams, processors: Processors) -> None:
+        super().__init__(hyperparams, processors)
+        if hyperparams.label_smoothing:
+            raise InvalidSettings("/label_smoothing", "places in a text are not smoothed", hint="remove it")
+
+    def columns(self) -> Mapping[str, Column]:
+        answers = Column(
+            lambda kind: pa.types.is_struct(kind) and {"text", "answer_start"} <= {one.name for one in kind},
+            'answers are structs of "text" and "answer_start", lists as in SQuAD',
+        )
+        return {"question_column": TEXT, "context_column": TEXT, "answers_column": answers}
+
+    def model_settings(self) -> Mapping[str, Any]:
+        return {"num_labels": 2}  # a first and a last token
+
+    def encode(self, rows: pa.RecordBatch, rng: np.random.Generator) -> Mapping[str, Tensor]:
+        return Questions(self.processors.tokenizer, self.hyperparams).encode(rows)
+
+    def predicted(self, labels: Tensor) -> int:
+        return len(labels)
+
+    def loss(self, outputs: Any, batch: Batch, model: Any, *, smoothing: float = 0.0) -> Tensor:
+        both = zip((outputs.start_logits, outputs.end_logits), batch.labels.unbind(-1), strict=True)
+        start, end = (summed_loss(logits, labels, predicts_next=False) for logits, labels in both)
+        return (start + end) / 2
+
+    def scores(self, outputs: Any, batch: Batch) -> Tensor:
+        found = torch.stack([outputs.start_logits.argmax(-1), outputs.end_logits.argmax(-1)], -1)
+        return (found == batch.labels).all(-1).sum().view(1)
+
+    def metrics(self, loss: float, predicted: int, sums: Mapping[str, float]) -> Mapping[str, float]:
+        return {"exact_match": sums["right"] / predicted}
 
 
 class SequenceToSequence(Task):

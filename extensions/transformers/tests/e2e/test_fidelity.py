@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 import torch
-from transformers_workshop import BERT, GPT2, LLAMA, MIXTRAL, save_tokenizer
+from transformers_workshop import BERT, GPT2, LLAMA, MIXTRAL, losses_with, save_tokenizer
 
 from hostcore.worker.feed.transform_call import generator
 from hostcore_toolkit import seed_everything
@@ -31,31 +31,7 @@ def trainer_losses(path: Path, model: Any, rows: list[dict[str, Any]], **argumen
             return {**padded, "labels": torch.tensor([one["label"] for one in batch])}
         return {**padded, "labels": padded["input_ids"].masked_fill(padded["attention_mask"] == 0, -100)}
 
-    return losses_with(path, model, rows, collate, per_device_train_batch_size=4, **arguments)
-
-
-def losses_with(path: Path, model: Any, rows: list[Any], collate: Any, **arguments: Any) -> list[float]:
-    import transformers
-
-    class InOrder(transformers.Trainer):
-        def _get_train_sampler(self, *_: Any) -> Any:
-            return torch.utils.data.SequentialSampler(rows)
-
-    options = transformers.TrainingArguments(
-        output_dir=str(path / "theirs"),
-        learning_rate=1e-3,
-        logging_steps=1,
-        report_to=[],
-        use_cpu=True,
-        disable_tqdm=True,
-        save_strategy="no",
-        optim="adamw_torch",
-        remove_unused_columns=False,
-        **{"max_steps": STEPS, **arguments},
-    )
-    trainer = InOrder(model=model, args=options, train_dataset=rows, data_collator=collate)
-    trainer.train()
-    return [one["loss"] for one in trainer.state.log_history if "loss" in one]
+    return losses_with(path, model, rows, collate, max_steps=STEPS, **arguments)
 
 
 @pytest.mark.parametrize("way", ["linear", "cosine", "classes"])

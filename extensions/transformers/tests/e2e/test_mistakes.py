@@ -52,7 +52,7 @@ CASES = {
     "another head": (
         {"config": {"model_type": "t5"}},
         "/hyperparams/config",
-        "tasks for 't5': sequence-classification, seq2seq",
+        "tasks for 't5': sequence-classification, token-classification, question-answering, seq2seq",
     ),
     "no task": ({"config": {"model_type": "vit"}}, "/hyperparams/config", "has no task for 'vit'"),
     "no target": ({"task": "seq2seq"}, "/dataset", 'the data has no column "target"'),
