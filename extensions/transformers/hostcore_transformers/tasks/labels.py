@@ -51,7 +51,7 @@ class Classes:
         raise InvalidData(f'the column "{self.column}" has {value!r}, and the classes are {known}', hint=hint)
 
 
-class Problem:
+class LabelKind:
     """A kind of label, with its loss; named as ``problem_type`` of transformers' configurations.
 
     :param hyperparams: The job's.
@@ -101,7 +101,7 @@ class Problem:
         return [float(one) for one in values]
 
 
-class SingleLabel(Problem):
+class SingleLabel(LabelKind):
     """One class of each row."""
 
     summed = ("right",)
@@ -126,7 +126,7 @@ class SingleLabel(Problem):
         return {"accuracy": sums["right"] / predicted}
 
 
-class MultiLabel(Problem):
+class MultiLabel(LabelKind):
     """Any number of classes of each row: a 1 or a 0 for each, or the names of those that it has."""
 
     summed = ("whole", "found", "chosen", "there")
@@ -166,7 +166,7 @@ class MultiLabel(Problem):
         return {"f1": f1, "accuracy": sums["whole"] * self.classes.count / predicted}
 
 
-class Regression(Problem):
+class Regression(LabelKind):
     """A number of each row, or several."""
 
     summed = ("distance",)
@@ -194,7 +194,7 @@ class Regression(Problem):
         return {"rmse": math.sqrt(loss), "mae": sums["distance"] / predicted}
 
 
-_PROBLEMS: Final[dict[str, type[Problem]]] = {
+_KINDS: Final[dict[str, type[LabelKind]]] = {
     "single_label_classification": SingleLabel,
     "multi_label_classification": MultiLabel,
     "regression": Regression,
@@ -206,30 +206,30 @@ class Classification(Task):
 
     def __init__(self, hyperparams: Hyperparams, processors: Processors) -> None:
         super().__init__(hyperparams, processors)
-        self.problem = _PROBLEMS[hyperparams.problem_type](hyperparams)
-        self.summed = self.problem.summed
-        if hyperparams.label_smoothing and not isinstance(self.problem, SingleLabel):
+        self.kind = _KINDS[hyperparams.problem_type](hyperparams)
+        self.summed = self.kind.summed
+        if hyperparams.label_smoothing and not isinstance(self.kind, SingleLabel):
             message = f'it is for classes, and "problem_type" is "{hyperparams.problem_type}"'
             raise InvalidSettings("/label_smoothing", message, hint="remove it")
 
     def columns(self) -> Mapping[str, Column]:
-        return {"label_column": self.problem.column()}
+        return {"label_column": self.kind.column()}
 
     def model_settings(self) -> Mapping[str, Any]:
-        return {**self.problem.classes.model_settings(), "problem_type": self.hyperparams.problem_type}
+        return {**self.kind.classes.model_settings(), "problem_type": self.hyperparams.problem_type}
 
     def labels(self, rows: pa.RecordBatch) -> Tensor:
         """Return the labels: int64 of shape (rows,), or float32 of shape (rows, labels)."""
-        return self.problem.tensor(values_of(rows, self.hyperparams.label_column))
+        return self.kind.tensor(values_of(rows, self.hyperparams.label_column))
 
     def predicted(self, labels: Tensor) -> int:
         return labels.numel()
 
     def loss(self, outputs: Any, batch: Batch, model: Any, *, smoothing: float = 0.0) -> Tensor:
-        return self.problem.loss(outputs.logits, batch.labels, smoothing)
+        return self.kind.loss(outputs.logits, batch.labels, smoothing)
 
     def scores(self, outputs: Any, batch: Batch) -> Tensor:
-        return self.problem.scores(outputs.logits, batch.labels)
+        return self.kind.scores(outputs.logits, batch.labels)
 
     def metrics(self, loss: float, predicted: int, sums: Mapping[str, float]) -> Mapping[str, float]:
-        return self.problem.metrics(loss, predicted, sums)
+        return self.kind.metrics(loss, predicted, sums)
