@@ -65,6 +65,8 @@ def configured(
     if datamodule is not None:
         datamodule.trainer = trainer
     view.callbacks = _with_those_of(module, callbacks, ctx)
+    for one in view.callbacks:  # as from Lightning, for callbacks that log
+        vars(one).update(log=module.log, log_dict=module.log_dict)
     module._device = torch.device(ctx.device)
     _call_callback_hooks(trainer, "setup", stage="fit")
     _call_lightning_module_hook(trainer, "setup", stage="fit")

@@ -11,6 +11,7 @@ from typing import Any, Final, NoReturn
 
 from lightning.pytorch import LightningDataModule, LightningModule
 from lightning.pytorch.utilities import CombinedLoader
+from lightning.pytorch.utilities.model_helpers import is_overridden
 from torch.utils.data import DataLoader
 
 from hostcore_hookspecs import InvalidData
@@ -31,6 +32,10 @@ class DataView:
 
     :param pointer: Where the hyperparameters name it.
     """
+
+    #: The host's reporters take what the module logs.
+    logger = None
+    loggers: tuple[Any, ...] = ()
 
     def __init__(self, pointer: str, *, rank: int, world_size: int) -> None:
         self._pointer = pointer
@@ -67,6 +72,8 @@ class Loaders:
         self._module_class = module_class(hyperparams)
         self._stages: set[str] = set()
         self._readers: dict[str, LoaderReader | None] = {}
+        #: The error for which a test was left out; None: there is none to be left out.
+        self.test_error: Exception | None = None
 
     def prepare(self, cache_dir: str = "") -> None:
         """Call ``prepare_data``, as Lightning does: of the data module, and of the module behind it.
@@ -91,10 +98,10 @@ class Loaders:
         """Return the equivalent sections of a job: ``dataset``, and ``validation`` and ``test`` if there are any."""
         found = {}
         for split, key in _SECTIONS.items():
-            reader = self._reader(split)
-            if reader is None or (
-                split in _STEPS and not overrides(self._module_class, _STEPS[split], LightningModule)
-            ):
+            if split in _STEPS and not overrides(self._module_class, _STEPS[split], LightningModule):
+                continue
+            reader = self._offered_test() if split == "test" else self._reader(split)
+            if reader is None:
                 continue
             reader.check(self._refusal(split))
             if split != "train" and reader.count == ENDLESS:
@@ -105,6 +112,16 @@ class Loaders:
                 del section["shuffle"]
             found[key] = section
         return found
+
+    def _offered_test(self) -> LoaderReader | None:
+        """Return the reader of the test; None if its loader cannot be made: a training needs none."""
+        try:
+            return self._reader("test")
+        except CannotRun:
+            raise
+        except Exception as error:  # noqa: BLE001 - the code of a data module
+            self.test_error = error
+            return None
 
     def batch(self, indices: Sequence[int], split: str, *, seed: int = 0, epoch: int = 0) -> Any:
         """Return the batch that a split's loader would give for these rows.
@@ -151,7 +168,7 @@ class Loaders:
     def _found(self, split: str) -> DataLoader[Any] | None:
         method = _METHODS[split]
         base = LightningModule if self.datamodule is None else LightningDataModule
-        if not overrides(type(self.owner), method, base):
+        if not is_overridden(method, self.owner, base):  # on the instance, too
             if split != "train":
                 return None
             raise CannotRun(

@@ -99,6 +99,9 @@ class LightningTrainer:
 
         given = self.settings_of(ctx.hyperparams)
         datamodule = self._data_of(ctx).datamodule if given.datamodule else None
+        if self._loaders is not None and (error := self._loaders.test_error) is not None:
+            of = type(self._loaders.owner).__name__
+            ctx.warn(f"the run has no test: test_dataloader of {of} raised {type(error).__name__}: {error}")
 
         def loader(split: str) -> Any:
             is_by_index = ctx.dataset is not None and ctx.dataset.schema.metadata == MARK

@@ -5,7 +5,7 @@ precision plugins, the transfer of batches. It looks here for what it takes from
 with an underscore among them; the tested range of versions is in ``pyproject.toml``.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
@@ -127,6 +127,52 @@ class Results(_ResultCollection):
         return found
 
 
+class LoopFacts:
+    """A part of Lightning's loops: facts of the run under the names that modules read, and errors for the rest.
+
+    :param path: Its name, from ``trainer`` on.
+    :param facts: Values by name; a mapping is a further part.
+    """
+
+    def __init__(self, path: str, facts: Mapping[str, Any]) -> None:
+        vars(self).update(_path=path, _facts=facts)
+
+    def __getattr__(self, name: str) -> Any:
+        path = f"{self._path}.{name}"
+        if name not in self._facts:
+            raise _internal(path)
+        found = self._facts[name]
+        return LoopFacts(path, found) if isinstance(found, Mapping) else found
+
+    def __setattr__(self, name: str, value: Any) -> NoReturn:
+        raise _internal(f"{self._path}.{name}")
+
+
+class ManualSteps:
+    """Counter of the steps of optimizers that a module makes by hand, to be raised by modules that step them bare."""
+
+    def __init__(self, view: "TrainerView") -> None:
+        self._view = view
+
+    @property
+    def completed(self) -> int:
+        """The run's count, as ``global_step``."""
+        return self._view.global_step
+
+    @completed.setter
+    def completed(self, count: int) -> None:
+        self._view.global_step = count
+
+
+def _internal(name: str) -> TrainerInternal:
+    return TrainerInternal(
+        "/module",
+        f"`{name}` is a part of a Trainer, and none runs here",
+        hint="hostcore runs the loop: use what the page 'Coming from Lightning' lists, or a hostcore callback. What a "
+        f"Trainer of the package's own has, the module's `setup` may set: self.{name} = …",
+    )
+
+
 class TrainerView:
     """Stands where a module expects its Trainer."""
 
@@ -189,11 +235,26 @@ class TrainerView:
         self._active_loop = None
         self._should_stop = False
 
-    def __getattr__(self, name: str) -> NoReturn:
-        raise TrainerInternal(
-            "/module",
-            f"`trainer.{name}` is a part of Lightning's Trainer, which does not run here",
-            hint="hostcore runs the loop: use what the page 'Coming from Lightning' lists, or a hostcore callback",
+    def __getattr__(self, name: str) -> Any:
+        if isinstance(getattr(type(self), name, None), property):  # an AttributeError of code that it runs
+            try:
+                return object.__getattribute__(self, name)
+            except AttributeError as error:
+                raise RuntimeError(f"`trainer.{name}`: {error}") from error
+        raise _internal(f"trainer.{name}")
+
+    @property
+    def fit_loop(self) -> LoopFacts:
+        """Of Lightning's loops: whether there is a validation, and the count of steps made by hand."""
+        has_validation = self._ctx.job.validation is not None
+        return LoopFacts(
+            "trainer.fit_loop",
+            {
+                "epoch_loop": {
+                    "val_loop": {"_data_source": SimpleNamespace(is_defined=lambda: has_validation)},
+                    "manual_optimization": {"optim_step_progress": {"total": ManualSteps(self)}},
+                }
+            },
         )
 
     def _validations(self) -> tuple[int | float, int | None]:

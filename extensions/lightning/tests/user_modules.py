@@ -472,6 +472,22 @@ class Internals(Plain):
         self.trainer.fit_loop.max_epochs += 1
 
 
+class Tested(Classifier):
+    def test_step(self, batch, batch_idx):
+        pass
+
+
+class WithoutTestRows(Data):
+    """Without a validation, too, which the instance alone knows."""
+
+    def __init__(self):
+        super().__init__()
+        self.val_dataloader = super(Data, self).val_dataloader
+
+    def test_dataloader(self):
+        raise ValueError("no test rows")
+
+
 class NoLoader(pl.LightningDataModule):
     pass
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from hostcore.worker.feed.transform_call import generator
-from hostcore_hookspecs import DataContext, ImportPath, InvalidData, Job, StepContext
+from hostcore_hookspecs import DataContext, ImportPath, InvalidData, Job, RunState, StepContext
 from hostcore_lightning.data import Loaders
 from hostcore_lightning.indices import SCHEMA, IndicesSource
 from hostcore_lightning.preparing import prepare_once
@@ -49,6 +49,13 @@ def test_a_split_without_a_step_or_a_loader_has_no_section(
 ) -> None:
     found = LightningTrainer().data_sections(named(module, data), DataContext())
     assert (found.keys() if found else None) == sections
+
+
+def test_a_test_loader_that_cannot_be_made_leaves_the_training_without_a_test() -> None:
+    trainer, given = LightningTrainer(), named("Tested", "WithoutTestRows")
+    assert trainer.data_sections(given, DataContext()).keys() == {"dataset"}  # type: ignore[union-attr]
+    with pytest.warns(UserWarning, match="no test: test_dataloader of WithoutTestRows raised ValueError: no test rows"):
+        trainer.configure(StepContext(job=Job(max_steps=3), hyperparams=given, run_state=RunState(total_steps=3)))
 
 
 @pytest.mark.parametrize(("module", "lacks"), [("NoStep", "training_step"), ("NoOptimizer", "configure_optimizers")])

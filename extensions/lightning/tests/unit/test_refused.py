@@ -75,9 +75,15 @@ def test_callbacks_that_steer_a_trainer(callback: str, init: dict[str, Any], way
 
 def test_a_part_of_the_trainer_is_named() -> None:
     fit = made(context("Internals"))
-    with pytest.raises(TrainerInternal, match=r"`trainer\.fit_loop` is a part of Lightning's Trainer"):
+    with pytest.raises(TrainerInternal, match=r"`trainer\.fit_loop\.max_epochs` is a part of a Trainer"):
         fit.module.on_train_batch_start(None, 0)
-    assert not hasattr(fit.module.trainer, "fit_loop")
+    view = fit.view
+    assert not hasattr(view, "save_checkpoint")
+    assert not view.fit_loop.epoch_loop.val_loop._data_source.is_defined()
+    view.fit_loop.epoch_loop.manual_optimization.optim_step_progress.total.completed += 1
+    assert view.global_step == 1
+    with pytest.raises(TrainerInternal, match=r"`trainer\.fit_loop\.max_epochs`"):
+        view.fit_loop.max_epochs = 2
 
 
 def test_checkpoints_and_callbacks_that_only_look_are_left_out_with_a_warning_where_a_module_brings_them() -> None:
@@ -85,6 +91,7 @@ def test_checkpoints_and_callbacks_that_only_look_are_left_out_with_a_warning_wh
         with pytest.warns(UserWarning, match="is left out") as warned:
             fit = made(context(module))
         assert [type(one).__name__ for one in fit.view.callbacks] == left
+        assert all(vars(one)["log"] == fit.module.log for one in fit.view.callbacks)
     assert "lr-monitor" in str(warned[0].message)
     use = CallbackUse(use=ImportPath("lightning.pytorch.callbacks:LearningRateMonitor"))
     assert "lr-monitor" in (refused(context("Plain", callbacks=(use,))).hint or "")
@@ -179,3 +186,13 @@ def test_lightning_that_is_missing_is_said_with_the_command(monkeypatch: pytest.
 def test_the_trainer_is_named_without_importing_lightning() -> None:
     code = "import sys, hostcore_lightning.trainer; sys.exit('lightning' in sys.modules or 'torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_an_error_in_a_part_of_the_trainer_is_no_missing_attribute() -> None:
+    def loader(_: str) -> None:
+        raise AttributeError("'Data' object has no attribute 'rows'")
+
+    ctx = context("Plain")
+    view = TrainerView(ctx, Classifier(), None, [], ctx.hyperparams, loader=loader)
+    with pytest.raises(RuntimeError, match=r"`trainer\.train_dataloader`: 'Data' object has no attribute 'rows'"):
+        view.train_dataloader  # noqa: B018
