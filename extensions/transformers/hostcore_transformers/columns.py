@@ -35,6 +35,13 @@ def is_text(kind: pa.DataType) -> bool:
     return any(one(plain) for one in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view))
 
 
+def is_file(kind: pa.DataType) -> bool:
+    """Return whether values are the contents of files, or structs of these as ``datasets`` has them."""
+    if pa.types.is_struct(kind):
+        return any(one.name == "bytes" and is_file(one.type) for one in kind)
+    return any(one(kind) for one in (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary))
+
+
 def is_list(kind: pa.DataType) -> bool:
     """Return whether values are lists, of a fixed length or not."""
     return any(one(kind) for one in (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list))

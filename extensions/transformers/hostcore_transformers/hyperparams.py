@@ -22,10 +22,20 @@ Schedule = Literal[
     "constant_with_warmup",
 ]
 Task = Literal[
-    "causal-lm", "masked-lm", "seq2seq", "sequence-classification", "token-classification", "question-answering"
+    "causal-lm",
+    "masked-lm",
+    "seq2seq",
+    "sequence-classification",
+    "token-classification",
+    "question-answering",
+    "image-classification",
+    "audio-classification",
+    "ctc",
+    "speech-to-text",
+    "contrastive",
 ]
 #: Tasks whose rows have labels of the kind that ``problem_type`` names.
-_LABELLED = ("sequence-classification",)
+_LABELLED = ("sequence-classification", "image-classification", "audio-classification")
 
 
 @attrs.frozen(kw_only=True)
@@ -65,6 +75,18 @@ class Hyperparams:
     tokenizer: Path | None = attrs.field(
         default=None, metadata={"help": "A folder with the tokenizer. None: the model's, or the input `tokenizer`."}
     )
+    new_head: bool = attrs.field(
+        default=False,
+        metadata={
+            "help": "Of a model that has learned other classes: begin its head with new weights, and keep the rest."
+        },
+    )
+    processor: Path | None = attrs.field(
+        default=None,
+        metadata={
+            "help": "A folder with the processor of images or audio. None: the model's, or the input `processor`."
+        },
+    )
     attention: Literal["eager", "sdpa", "flash_attention_2"] | None = attrs.field(
         default=None, metadata={"help": "How attention is computed. None: as transformers chooses."}
     )
@@ -86,6 +108,16 @@ class Hyperparams:
     )
 
     text_column: str = attrs.field(default="text", metadata={"help": "The column with the text."})
+    image_column: str = attrs.field(
+        default="image", metadata={"help": "The column with images: files, as bytes, or pixels."}
+    )
+    audio_column: str = attrs.field(
+        default="audio", metadata={"help": "The column with audio: waveforms, or WAV files, as bytes."}
+    )
+    max_seconds: Annotated[float, Gt(0)] = attrs.field(
+        default=30.0,
+        metadata={"help": "Of audio. `audio-classification` cuts what is longer, the other tasks refuse it."},
+    )
     target_column: str = attrs.field(
         default="target", metadata={"help": "For `seq2seq`: the column with the text to be written."}
     )
@@ -108,7 +140,7 @@ class Hyperparams:
     problem_type: Literal["single_label_classification", "multi_label_classification", "regression"] = attrs.field(
         default="single_label_classification",
         metadata={
-            "help": "For `sequence-classification`: a class of each row, a list of a 1 or a 0 for each class, or "
+            "help": "For classifications of rows: a class of each, a list of a 1 or a 0 for each class, or "
             "a number, of which `num_labels` may be more."
         },
     )
@@ -210,6 +242,8 @@ class Hyperparams:
             raise InvalidSettings(
                 "/config", "the model's folder has a configuration", hint='remove "config" or "model"'
             )
+        if self.new_head and self.config:
+            raise InvalidSettings("/new_head", "a model from a config has new weights alone", hint="remove it")
         if self.config and "model_type" not in self.config:
             raise InvalidSettings("/config", 'it has no "model_type"', hint='for instance "model_type": "llama"')
         if self.lora is not None and self.config:

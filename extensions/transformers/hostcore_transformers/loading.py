@@ -8,7 +8,7 @@ import importlib
 import inspect
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -91,6 +91,32 @@ def load_tokenizer(hyperparams: Hyperparams, handles: Mapping[str, Any]) -> Any:
     return tokenizer
 
 
+def load_processor(hyperparams: Hyperparams, handles: Mapping[str, Any], *, auto: str, **options: Any) -> Any:
+    """Load what makes tensors of images or audio.
+
+    :param auto: The class of transformers that finds it.
+    :param options: Of its ``from_pretrained``.
+    :raises InvalidSettings: When there is none, or it cannot be loaded.
+    """
+    import transformers
+
+    named = hyperparams.processor or handles.get("processor")
+    pointer = "/processor" if hyperparams.processor else "/model"
+    folder = Path(named) if named else model_folder(hyperparams, handles)
+    if folder is None:
+        message = f"a model from a config needs a processor ({auto})"
+        raise InvalidSettings("/processor", message, hint='name the folder of one in "processor"')
+    if not (folder / "processor_config.json").is_file():  # of a whole processor, with a tokenizer
+        _folder(folder, pointer, "preprocessor_config.json", "a processor, as save_pretrained writes it")
+    try:
+        return getattr(transformers, auto).from_pretrained(folder, **options, **_CLOSED)
+    except (OSError, ValueError, KeyError, TypeError, ImportError) as error:
+        message = f"the processor in {folder} cannot be loaded by {auto}: {_first_line(error)}"
+        missing = install_command("transformers") if isinstance(error, ImportError) else None
+        hint = _hint(error) or missing or "use that of a model for this task"
+        raise InvalidSettings(pointer, message, hint=hint) from error
+
+
 def _joins_words(tokenizer: Any) -> bool:
     """Return whether a list of words has no spaces between them unless the tokenizer is asked for these."""
     return "add_prefix_space" in inspect.signature(type(tokenizer).__init__).parameters
@@ -111,16 +137,22 @@ def build_model(hyperparams: Hyperparams, task: "Task", ctx: StepContext) -> Any
     attention = {"attn_implementation": hyperparams.attention} if hyperparams.attention else {}
     try:
         if folder is None:
-            ends = {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id}
-            given = {**ends, **hyperparams.config}
+            given = _with_ends(hyperparams.config, tokenizer)
             config = transformers.AutoConfig.for_model(given.pop("model_type"), **given, **extra)
             model = auto.from_config(config, trust_remote_code=False, **attention)
         else:
-            model = auto.from_pretrained(folder, **_CLOSED, dtype="float32", **extra, **attention)
-    except (OSError, ValueError, TypeError, KeyError, ImportError, RuntimeError) as error:
+            head = {"ignore_mismatched_sizes": True} if hyperparams.new_head else {}
+            model, found = auto.from_pretrained(
+                folder, **_CLOSED, dtype="float32", output_loading_info=True, **head, **extra, **attention
+            )
+            _check_head(found["mismatched_keys"], task, pointer)
+    except (OSError, ValueError, TypeError, KeyError, ImportError, RuntimeError, AssertionError) as error:
         hint = _hint(error)
         if hint is None and "Unrecognized configuration class" in str(error):
             hint = _tasks_that_fit(hyperparams, task, folder)
+        if "ignore_mismatched_sizes" in str(error):
+            error = ValueError(f"the weights in {folder} have other shapes, or another number of classes")
+            hint = 'see that "num_labels" is that of the model, or set "new_head" to learn other classes'
         raise InvalidSettings(
             pointer, f"transformers cannot make this model: {_first_line(error)}", hint=hint
         ) from error
@@ -129,17 +161,40 @@ def build_model(hyperparams: Hyperparams, task: "Task", ctx: StepContext) -> Any
             f"{type(model).__name__} is the decoder of an encoder-decoder: the encoder is neither trained nor stored; "
             'the task "seq2seq" trains both'
         )
-    _check_vocabulary(model, tokenizer, pointer)
-    _check_length(model, hyperparams.max_length)
+    task.check_model(model, pointer)
+    if tokenizer is not None:
+        _check_vocabulary(model, tokenizer, pointer)
+        _check_length(model, hyperparams.max_length)
+        model.config.pad_token_id = tokenizer.pad_token_id  # a classifier scores the last token that is not this one
     _freeze(model, hyperparams.frozen)
     _with_router_loss(model, hyperparams.router_loss)
     if hyperparams.lora is None:
         _check_checkpoints(model, pointer)
-    model.config.pad_token_id = tokenizer.pad_token_id  # a classifier scores the last token that is not this one
     if hyperparams.gradient_checkpointing:
         model.activation_checkpointing_enable(activation_checkpointing_kwargs={"use_reentrant": False})
         model.config.use_cache = False
-    return _with_adapters(model, hyperparams.lora, task.adapters) if hyperparams.lora else model
+    return _with_adapters(model, hyperparams.lora, task) if hyperparams.lora else model
+
+
+def _with_ends(config: Mapping[str, Any], tokenizer: Any) -> dict[str, Any]:
+    """Complete a configuration, or that of the text in it, with the tokens that begin and end a text."""
+    from transformers import CONFIG_MAPPING
+
+    if tokenizer is None:
+        return dict(config)
+    ends = {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id}
+    kind = config["model_type"]
+    if kind in CONFIG_MAPPING and "text_config" in CONFIG_MAPPING[kind].sub_configs:
+        return {**config, "text_config": {**ends, **config.get("text_config", {})}}
+    return {**ends, **config}
+
+
+def _check_head(changed: Iterable[Sequence[Any]], task: "Task", pointer: str) -> None:
+    """See that no other weights than those of the head were made anew."""
+    lost = [name for name, *_ in changed if not any(part in task.head for part in name.split("."))]
+    if lost:
+        message = f"the weights of {min(lost)} have another shape than the configuration says, and are not of the head"
+        raise InvalidSettings(pointer, message, hint="correct its config.json")
 
 
 def _tasks_that_fit(hyperparams: Hyperparams, task: "Task", folder: Path | None) -> str:
@@ -210,7 +265,11 @@ def _leaves(value: Any) -> Iterator[str | None]:
 
 
 def _check_vocabulary(model: Any, tokenizer: Any, pointer: str) -> None:
-    size: int = model.get_input_embeddings().num_embeddings
+    try:
+        size = getattr(model.get_input_embeddings(), "num_embeddings", None)
+    except NotImplementedError:  # of a model that reads no text, and of several
+        size = None
+    size = size or int(model.config.get_text_config().vocab_size)
     if len(tokenizer) > size:
         raise InvalidSettings(
             f"{pointer}/vocab_size" if pointer == "/config" else pointer,
@@ -220,7 +279,9 @@ def _check_vocabulary(model: Any, tokenizer: Any, pointer: str) -> None:
 
 
 def _check_length(model: Any, length: int) -> None:
-    longest: int | None = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    config = model.config.get_text_config()
+    places = ("max_position_embeddings", "max_target_positions")
+    longest: int | None = next((getattr(config, one) for one in places if hasattr(config, one)), None)
     for name, one in model.named_modules():
         if name.endswith("position_embeddings") and getattr(one, "padding_idx", None) is not None:
             longest = one.num_embeddings - one.padding_idx - 1  # as in RoBERTa, the first position comes after padding
@@ -257,12 +318,15 @@ def _with_router_loss(model: Any, coefficient: float | None) -> None:
         model.router_aux_loss_coef = coefficient
 
 
-def _with_adapters(model: Any, lora: Lora, kind: str | None) -> Any:
+def _with_adapters(model: Any, lora: Lora, task: "Task") -> Any:
     try:
         peft: Any = importlib.import_module("peft")
     except ImportError as error:
         hint = install_command("transformers")
         raise InvalidSettings("/lora", "adapters need peft, which is not installed", hint=hint) from error
+    names = {part for name, _ in model.named_modules() for part in name.split(".")}
+    # Of tasks that it knows, peft adds the head by itself.
+    head = [one for one in task.head if one in names and task.adapters is None]
     config = peft.LoraConfig(
         r=lora.rank,
         lora_alpha=lora.alpha,
@@ -270,10 +334,9 @@ def _with_adapters(model: Any, lora: Lora, kind: str | None) -> Any:
         target_modules=lora.target_modules
         if isinstance(lora.target_modules, str)
         else list(lora.target_modules) or None,
-        modules_to_save=list(lora.modules_to_save) or None,
-        task_type=kind,
+        modules_to_save=list(dict.fromkeys((*lora.modules_to_save, *head))) or None,
+        task_type=task.adapters,
     )
-    names = {part for name, _ in model.named_modules() for part in name.split(".")}
     if missing := [one for one in lora.modules_to_save if one not in names]:
         message = f"the model has no layer {missing[0]!r}"
         raise InvalidSettings("/lora/modules_to_save", message, hint=f"its own: {', '.join(sorted(names - {''}))}")

@@ -68,18 +68,21 @@ class Texts:
         ignored = torch.full_like(padded["input_ids"], IGNORED)
         return {**padded, "labels": ignored.masked_scatter(there, torch.tensor(labels, dtype=torch.int64))}
 
-    def targets(self, rows: pa.RecordBatch) -> list[list[int]]:
-        """Tokenize ``target_column``, with the end token where ``append_eos`` is on; cut to ``max_length``.
+    def learned(self, rows: pa.RecordBatch, column: str) -> Tensor:
+        """Return the labels of texts to be written, int64 of shape (texts, longest).
+
+        Each has the end token where ``append_eos`` is on, and is cut to ``max_length``.
 
         :raises InvalidData: When a row has no text.
         """
-        column, eos = self._hyperparams.target_column, self._tokenizer.eos_token_id
-        texts = rows.column(column).to_pylist()
+        texts, eos = rows.column(column).to_pylist(), self._tokenizer.eos_token_id
         if None in texts:
             raise InvalidData(f'row {texts.index(None)} of a batch has no text in "{column}"')
         end = [eos] if self._hyperparams.append_eos and eos is not None else []
         encoded = self._tokenizer(text_target=texts)["input_ids"]
-        return [(ids if ids[-1:] == end else [*ids, *end])[: self._hyperparams.max_length] for ids in encoded]
+        longest = self._hyperparams.max_length
+        padded = self.padded([(ids if ids[-1:] == end else [*ids, *end])[:longest] for ids in encoded])
+        return padded["input_ids"].masked_fill(padded["attention_mask"] == 0, IGNORED)
 
     def token_ids(self, rows: pa.RecordBatch) -> list[list[int]]:
         """Tokenize the text or the conversation of each row; cut to ``max_length`` unless blocks are made of them.
@@ -96,7 +99,11 @@ class Texts:
         texts = rows.column(hyperparams.text_column).to_pylist()
         if None in texts:
             raise InvalidData(f'row {texts.index(None)} of a batch has no text in "{hyperparams.text_column}"')
-        ends = hyperparams.task == "causal-lm" and hyperparams.append_eos and tokenizer.eos_token_id is not None
+        ends = (
+            hyperparams.task in {"causal-lm", "contrastive"}
+            and hyperparams.append_eos
+            and tokenizer.eos_token_id is not None
+        )
         if longest is not None and not ends:
             return list(tokenizer(texts, truncation=True, max_length=longest)["input_ids"])
         encoded = tokenizer(texts)["input_ids"]

@@ -75,6 +75,9 @@ class TransformersTrainer:
     def setup(self, ctx: StepContext) -> None:
         """Load tokenizer and processors, and see that the data has the columns that the task needs."""
         task = self._own_task(ctx)
+        if ctx.job.samples and not task.generates:
+            message = f'samples need a model that writes text from a prompt, and the task is "{task.name}"'
+            raise InvalidData(message, pointer="/samples", hint="remove them")
         if ctx.dataset is not None:
             check_columns(ctx.dataset.schema, task, "train")
 
@@ -86,8 +89,10 @@ class TransformersTrainer:
         if ctx.world_size == 1:
             model.to(ctx.device)
         else:  # from the CPU, block by block: with fsdp2 no device ever has the whole model
-            # A decoder without its encoder does not use the layers that attend to it.
-            unused = any(".encoder_attn." in name for name, _ in model.named_parameters())
+            # A decoder without its encoder does not use the layers that attend to it; nor is anything masked in each
+            # batch of audio, or each layer used.
+            rare = (".encoder_attn.", "masked_spec_embed")
+            unused = any(one in name for name, _ in model.named_parameters() for one in rare)
             options: dict[str, Any] = {}
             if unused and hyperparams.strategy == "ddp":
                 options["find_unused_parameters"] = True
@@ -206,7 +211,8 @@ class TransformersTrainer:
         """
         hyperparams = self.settings(ctx)
         if not self._own_task(ctx).generates:
-            raise InvalidData(f'"samples" need a model that writes text, and the task is "{hyperparams.task}"')
+            message = f'samples need a model that writes text from a prompt, and the task is "{hyperparams.task}"'
+            raise InvalidData(message, pointer="/sample_every", hint="remove it")
         tokenizer = self._own_task(ctx).processors.tokenizer
         prompt = request.prompt or tokenizer.bos_token or tokenizer.eos_token
         if not prompt:
@@ -272,7 +278,7 @@ class TransformersTrainer:
     def _loss(self, batch: Batch, state: State, ctx: StepContext, *, smoothing: float = 0.0) -> tuple[Tensor, Any]:
         """The sum of the losses of a batch, zero-dimensional, float32; and what the model returned."""
         with ctx.autocast():
-            output = state.model(**batch.inputs)
+            output = self._own_task(ctx).outputs(state.model, batch)
             return self._own_task(ctx).loss(output, batch, state.plain, smoothing=smoothing), output
 
 

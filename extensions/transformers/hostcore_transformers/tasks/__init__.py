@@ -4,13 +4,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from hostcore_transformers.hyperparams import Hyperparams
+from hostcore_transformers.tasks import audio as _audio
+from hostcore_transformers.tasks import images as _images
 from hostcore_transformers.tasks import text as _text
 from hostcore_transformers.tasks.processors import Processors, load_processors
 from hostcore_transformers.tasks.task import POINTERS, Batch, Task, check_columns, kinds_of_tasks
 
 __all__ = ["POINTERS", "Batch", "Processors", "Task", "check_columns", "kinds_of_tasks", "load_task"]
 
-_MODULES = (_text,)  # importing a module registers its tasks
+_MODULES = (_text, _images, _audio)  # importing a module registers its tasks
 
 
 def load_task(hyperparams: Hyperparams, handles: Mapping[str, Any]) -> Task:

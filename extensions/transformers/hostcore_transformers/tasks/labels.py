@@ -8,7 +8,7 @@ import pyarrow as pa
 import torch
 from torch import Tensor, nn
 
-from hostcore_hookspecs import InvalidData, InvalidSettings
+from hostcore_hookspecs import InvalidData
 from hostcore_transformers.columns import Column, is_list, is_text, values_of
 from hostcore_transformers.hyperparams import Hyperparams
 from hostcore_transformers.loss import summed_loss
@@ -205,12 +205,11 @@ class Classification(Task):
     """Labels of each row, of the kind that ``problem_type`` names. A subclass encodes the rest of it."""
 
     def __init__(self, hyperparams: Hyperparams, processors: Processors) -> None:
-        super().__init__(hyperparams, processors)
         self.kind = _KINDS[hyperparams.problem_type](hyperparams)
         self.summed = self.kind.summed
-        if hyperparams.label_smoothing and not isinstance(self.kind, SingleLabel):
-            message = f'it is for classes, and "problem_type" is "{hyperparams.problem_type}"'
-            raise InvalidSettings("/label_smoothing", message, hint="remove it")
+        if not isinstance(self.kind, SingleLabel):
+            self.unsmoothed = f'it is for classes, and "problem_type" is "{hyperparams.problem_type}"'
+        super().__init__(hyperparams, processors)
 
     def columns(self) -> Mapping[str, Column]:
         return {"label_column": self.kind.column()}

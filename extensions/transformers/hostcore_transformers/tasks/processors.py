@@ -1,13 +1,14 @@
 """The tokenizer and the processors of images and audio, read from folders and written beside the weights."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import attrs
 
 from hostcore_transformers.hyperparams import Hyperparams
-from hostcore_transformers.loading import load_tokenizer
+from hostcore_transformers.loading import load_processor, load_tokenizer
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -15,6 +16,8 @@ class Processors:
     """Turn data into what models take. None: the task reads nothing of the kind."""
 
     tokenizer: Any = None
+    images: Any = None
+    audio: Any = None
 
     def save(self, folder: str | Path) -> None:
         """Write them where ``from_pretrained`` reads them."""
@@ -28,5 +31,10 @@ def load_processors(hyperparams: Hyperparams, handles: Mapping[str, Any], names:
 
     :param names: Of the fields of :class:`Processors`.
     """
-    loaders = {"tokenizer": load_tokenizer}
+    loaders: dict[str, Callable[..., Any]] = {
+        "tokenizer": load_tokenizer,
+        # The same on any machine, also where torchvision is installed.
+        "images": partial(load_processor, auto="AutoImageProcessor", backend="pil"),
+        "audio": partial(load_processor, auto="AutoFeatureExtractor"),
+    }
     return Processors(**{name: loaders[name](hyperparams, handles) for name in names})

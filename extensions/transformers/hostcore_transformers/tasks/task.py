@@ -53,6 +53,8 @@ class Task:
     predicts_next: ClassVar[bool] = False
     #: Whether tokens are found in their text, which slow tokenizers cannot.
     finds_tokens: ClassVar[bool] = False
+    #: The reason why targets cannot be smoothed, if they cannot.
+    unsmoothed: str = ""
     #: Layers that are new on a model without this head; adapters are trained and stored with those that there are.
     head: ClassVar[tuple[str, ...]] = ()
     #: Whether the model writes text, which samples are of.
@@ -67,6 +69,8 @@ class Task:
     def __init__(self, hyperparams: Hyperparams, processors: Processors) -> None:
         self.hyperparams = hyperparams
         self.processors = processors
+        if hyperparams.label_smoothing and self.unsmoothed:
+            raise InvalidSettings("/label_smoothing", self.unsmoothed, hint="remove it")
         tokenizer = processors.tokenizer
         if self.finds_tokens and tokenizer is not None and not tokenizer.is_fast:
             message = f"the tokenizer in {tokenizer.name_or_path} does not know where in a text its tokens are"
@@ -80,6 +84,13 @@ class Task:
     def model_settings(self) -> Mapping[str, Any]:
         """Return keys of the model's configuration that the task decides."""
         return {}
+
+    def check_model(self, model: Any, pointer: str) -> None:
+        """See that the task can train a model.
+
+        :param pointer: The setting that names it.
+        :raises InvalidSettings: When it cannot.
+        """
 
     def fitting(self, config: Any) -> list[str]:
         """Return the tasks that transformers has a model for, of this configuration's architecture."""
@@ -96,6 +107,10 @@ class Task:
         :raises InvalidData: When a value is none that can be used.
         """
         raise NotImplementedError
+
+    def outputs(self, model: Any, batch: Batch) -> Any:
+        """Return what the model makes of a batch."""
+        return model(**batch.inputs)
 
     def inputs(self, model: Any, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """Complete a batch with what depends on the model."""

@@ -1,12 +1,12 @@
 """Tasks of which the rows are texts."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from hostcore_hookspecs import InvalidData, InvalidSettings
 from hostcore_transformers.columns import CONVERSATION, TEXT, Column, is_list, is_text
@@ -71,6 +71,7 @@ class SequenceClassification(Classification):
     name = "sequence-classification"
     auto = "AutoModelForSequenceClassification"
     adapters = "SEQ_CLS"
+    head = ("classifier", "score", "classification_head")
 
     def columns(self) -> Mapping[str, Column]:
         return {"text_column": TEXT, **super().columns()}
@@ -86,6 +87,7 @@ class TokenClassification(Task):
     name = "token-classification"
     auto = "AutoModelForTokenClassification"
     adapters = "TOKEN_CLS"
+    head = ("classifier", "score")
     summed = ("right",)
     finds_tokens = True
     hint = "see that rows have words"
@@ -144,13 +146,10 @@ class QuestionAnswering(Task):
     name = "question-answering"
     auto = "AutoModelForQuestionAnswering"
     adapters = "QUESTION_ANS"
+    head = ("qa_outputs",)
     summed = ("right",)
     finds_tokens = True
-
-    def __init__(self, hyperparams: Hyperparams, processors: Processors) -> None:
-        super().__init__(hyperparams, processors)
-        if hyperparams.label_smoothing:
-            raise InvalidSettings("/label_smoothing", "places in a text are not smoothed", hint="remove it")
+    unsmoothed = "places in a text are not smoothed"
 
     def columns(self) -> Mapping[str, Column]:
         answers = Column(
@@ -186,7 +185,7 @@ class SequenceToSequence(Task):
 
     name = "seq2seq"
     auto = "AutoModelForSeq2SeqLM"
-    adapters = "SEQ_2_SEQ_LM"
+    adapters: ClassVar[str | None] = "SEQ_2_SEQ_LM"
     summed = ("right",)
     generates = True
 
@@ -195,8 +194,7 @@ class SequenceToSequence(Task):
 
     def encode(self, rows: pa.RecordBatch, rng: np.random.Generator) -> Mapping[str, Tensor]:
         texts = Texts(self.processors.tokenizer, self.hyperparams)
-        targets = texts.padded(texts.targets(rows))
-        labels = targets["input_ids"].masked_fill(targets["attention_mask"] == 0, IGNORED)
+        labels = texts.learned(rows, self.hyperparams.target_column)
         return {**texts.padded(texts.token_ids(rows)), "labels": labels}
 
     def inputs(self, model: Any, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
@@ -204,7 +202,13 @@ class SequenceToSequence(Task):
             message = 'the model\'s configuration has no "decoder_start_token_id", with which a target begins'
             pointer = "/config" if self.hyperparams.config else "/model"
             raise InvalidSettings(pointer, message, hint="set it; of T5 it is the token to pad with")
-        return {**tensors, "decoder_input_ids": model.prepare_decoder_input_ids_from_labels(labels=tensors["labels"])}
+        labels = tensors["labels"]
+        if hasattr(model, "prepare_decoder_input_ids_from_labels"):
+            before = model.prepare_decoder_input_ids_from_labels(labels=labels)
+        else:
+            before = nn.functional.pad(labels, (1, -1), value=model.config.decoder_start_token_id)
+            before = before.masked_fill(before == IGNORED, model.config.pad_token_id)
+        return {**tensors, "decoder_input_ids": before}
 
     def scores(self, outputs: Any, batch: Batch) -> Tensor:
         right: Tensor = (outputs.logits.argmax(-1) == batch.labels).sum()

@@ -54,7 +54,27 @@ CASES = {
         "/hyperparams/config",
         "tasks for 't5': sequence-classification, token-classification, question-answering, seq2seq",
     ),
-    "no task": ({"config": {"model_type": "vit"}}, "/hyperparams/config", "has no task for 'vit'"),
+    "no task": ({"config": {"model_type": "sam"}}, "/hyperparams/config", "has no task for 'sam'"),
+    "images without a processor": (
+        {"config": {"model_type": "vit"}, "task": "image-classification"},
+        "/hyperparams/processor",
+        "needs a processor",
+    ),
+    "other classes than those of the model": (
+        {"model": "two-classes", "task": "sequence-classification", "num_labels": 3},
+        "/hyperparams/model",
+        'set "new_head" to learn other classes',
+    ),
+    "a new head on other weights": (
+        {"model": "reshaped", "new_head": True},
+        "/hyperparams/model",
+        "and are not of the head",
+    ),
+    "samples of classes": (
+        {"task": "sequence-classification", "config": BERT, "num_labels": 3},
+        "/samples",
+        "samples need a model that writes text",
+    ),
     "no target": ({"task": "seq2seq"}, "/dataset", 'the data has no column "target"'),
     "no beginning": (
         {"task": "seq2seq", "target_column": "text", "config": NO_BEGINNING},
@@ -100,6 +120,7 @@ CASES = {
 #: What the job has beside these hyperparameters.
 KEYS = {
     "a text is missing": {"dataset": {"parquet_paths": ["missing.parquet"], "batch_size": 4}},
+    "samples of classes": {"samples": [{"prompt": "the mill"}], "sample_every": 2},
     "no column to validate on": {
         "validation": {"parquet_paths": ["other.parquet"], "batch_size": 2},
         "validate_every": 2,
@@ -110,6 +131,7 @@ KEYS = {
 @pytest.fixture(scope="module")
 def prepared(workshop: Any) -> Any:
     workshop.model("llama", LLAMA)
+    workshop.model("two-classes", BERT, "AutoModelForSequenceClassification")
     save_tokenizer(workshop.path / "plain", pad_token="<pad>", eos_token="</s>")
     save_tokenizer(workshop.path / "bare")
     shutil.copytree(workshop.path / "llama", workshop.path / "reshaped")
