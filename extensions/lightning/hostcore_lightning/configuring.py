@@ -22,7 +22,7 @@ from lightning.pytorch.trainer.call import _call_callback_hooks, _call_configure
 from hostcore_hookspecs import StepContext
 from hostcore_lightning.checkpoint import load_weights
 from hostcore_lightning.fit import Fit
-from hostcore_lightning.making import check_class, made, overrides
+from hostcore_lightning.making import check_class, class_of, made, overrides
 from hostcore_lightning.settings import CannotRun, Hyperparams
 from hostcore_lightning.trainer_view import TrainerView
 from hostcore_lightning.unsaved import Unsaved
@@ -124,17 +124,27 @@ def _check(module: LightningModule, ctx: StepContext, hyperparams: Hyperparams) 
         )
 
 
+def check_callbacks(hyperparams: Hyperparams) -> None:
+    """Check the job's callbacks by their classes; none is made.
+
+    :raises CannotRun: One cannot be made of its arguments, or steers a Trainer.
+    """
+    for index, use in enumerate(hyperparams.callbacks):
+        pointer = f"/callbacks/{index}/use"
+        _refuse_steering(class_of(use.use, use.init, Callback, pointer=pointer), pointer)
+
+
 def _callback(hyperparams: Hyperparams, index: int) -> Callback:
     use, pointer = hyperparams.callbacks[index], f"/callbacks/{index}/use"
     callback: Callback = made(use.use, use.init, Callback, pointer=pointer)
-    _refuse_steering(callback, pointer)
+    _refuse_steering(type(callback), pointer)
     return callback
 
 
-def _refuse_steering(callback: Callback, pointer: str) -> None:
+def _refuse_steering(callback: type, pointer: str) -> None:
     for cls, way_out in _STEERING.items():
-        if isinstance(callback, cls):
-            raise CannotRun(pointer, f"the callback {type(callback).__name__} needs Lightning's Trainer", hint=way_out)
+        if issubclass(callback, cls):
+            raise CannotRun(pointer, f"the callback {callback.__name__} needs Lightning's Trainer", hint=way_out)
 
 
 def _with_those_of(module: LightningModule, callbacks: list[Callback], ctx: StepContext) -> list[Callback]:
@@ -148,7 +158,7 @@ def _with_those_of(module: LightningModule, callbacks: list[Callback], ctx: Step
                 (way_out,) = (hint for cls, hint in _STEERING.items() if isinstance(one, cls))
                 ctx.warn(f"the module's callback {type(one).__name__} is left out: {way_out}")
             continue
-        _refuse_steering(one, "/module")
+        _refuse_steering(type(one), "/module")
         kept.append(one)
     classes = {type(one) for one in kept}
     return [*(one for one in callbacks if type(one) not in classes), *kept]

@@ -45,13 +45,14 @@ def made(path: ImportPath[Any], init: Mapping[str, Any], base: type, *, pointer:
 
 
 def class_of(path: ImportPath[Any], init: Mapping[str, Any], base: type, *, pointer: str) -> type:
-    """The class of what :func:`made` returns; a function is called for it.
+    """The class of what :func:`made` returns; a function is called for it, a class is not.
 
     :raises CannotRun: As :func:`made`.
     """
     found = path.load()
     if inspect.isclass(found):
         _check_base(found, path, base, pointer)
+        _check_arguments(found, path, init, _beside(pointer))
         return found
     return type(found) if isinstance(found, base) else type(made(path, init, base, pointer=pointer))
 
@@ -81,15 +82,20 @@ def check_class(cls: type) -> None:
 
 def _called(found: Any, path: ImportPath[Any], init: Mapping[str, Any], beside: str) -> Any:
     arguments = {name: _with_objects(value, f"{beside}/{name}") for name, value in init.items()}
+    _check_arguments(found, path, arguments, beside)
+    return found(**arguments)
+
+
+def _check_arguments(found: Any, path: ImportPath[Any], init: Mapping[str, Any], beside: str) -> None:
+    """:raises CannotRun: The names are not those that a class or function takes."""
     try:
         signature = inspect.signature(found)
     except (TypeError, ValueError):  # written in C
-        return found(**arguments)
+        return
     try:
-        signature.bind(**arguments)
+        signature.bind(**init)
     except TypeError as error:
         raise CannotRun(beside, f"{path} cannot be made of this: {error}", hint=f"it takes {signature}") from None
-    return found(**arguments)
 
 
 def _with_objects(value: Any, pointer: str) -> Any:

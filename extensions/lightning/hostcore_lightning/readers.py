@@ -6,6 +6,7 @@ reader            a number is                                               of a
 `LoaderReader`    a row of the dataset; the host shuffles                   with PyTorch's samplers
 `SampledReader`   a place in the order that the sampler draws for an epoch  with another sampler
 `BatchReader`     a batch that the batch sampler draws for an epoch         with another batch sampler
+`WholeReader`     what the sampler gives the dataset at once                with ``batch_size=None``
 `StreamReader`    a batch of the passes over the dataset                    of an ``IterableDataset``
 `IterableReader`  a batch of the passes over the iterable                   that is no ``DataLoader``
 ================  ========================================================  ===========================
@@ -134,7 +135,7 @@ class SampledReader(LoaderReader):
                 "let it give the numbers of rows, as PyTorch's samplers do",
             ) from None
         given = self._length(one)
-        if given and not all(len(each) and each.min() >= 0 and each.max() < size for each in one):
+        if given and not all(each.size and each.min() >= 0 and each.max() < size for each in one):
             raise refuse(
                 f"a loader whose {kind} gives rows that its dataset of {size} does not have, or an empty batch",
                 f"let it give the numbers of rows, 0 to {size - 1}",
@@ -207,6 +208,22 @@ class BatchReader(SampledReader):
 
     def _length(self, order: Order) -> int:
         return len(order)
+
+
+class WholeReader(BatchReader):
+    """Reads batches that the dataset makes itself, of the number or the list of numbers that the sampler gives it."""
+
+    @property
+    def _sampler(self) -> Any:
+        return self.loader.sampler
+
+    def _read(self, numbers: Any, generators: Sequence[Any], seed: int) -> Any:
+        with seeded(seed):
+            seed_each(generators, seed)
+            return self.loader.collate_fn(self.loader.dataset[numbers])
+
+    def _iterated(self) -> Order:
+        return [np.asarray(one, np.int64) for one in self._sampler]
 
 
 class StreamReader(LoaderReader):
@@ -308,16 +325,18 @@ def reader_of(
         return IterableReader(loader, make, seed=seed)
     if isinstance(loader.dataset, IterableDataset):
         return StreamReader(loader, seed=seed)
+    reader: type[SampledReader] = SampledReader
+    sampler: Any = loader.sampler
     if loader.batch_sampler is None:
-        raise refuse("a loader with no batches (batch_size=None)", "set batch_size: the host cuts the batches")
-    own_batches = type(loader.batch_sampler) is not BatchSampler
-    sampler: Any = loader.batch_sampler if own_batches else loader.sampler
-    if not own_batches and _is_of_torch(loader):
+        reader = WholeReader
+    elif type(loader.batch_sampler) is not BatchSampler:
+        reader, sampler = BatchReader, loader.batch_sampler
+    elif _is_of_torch(loader):
         return LoaderReader(loader, seed=seed)
     if not hasattr(sampler, "__len__"):
         kind = type(sampler).__name__
         raise refuse(f"a loader with a sampler without a length ({kind})", "give it __len__: how long an epoch is")
-    return (BatchReader if own_batches else SampledReader)(loader, seed=seed)
+    return reader(loader, seed=seed)
 
 
 def _is_of_torch(loader: DataLoader[Any]) -> bool:

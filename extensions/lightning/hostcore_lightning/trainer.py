@@ -45,10 +45,12 @@ class LightningTrainer:
 
         ``prepare_data`` is called here, by one process of a machine.
         """
+        from hostcore_lightning.configuring import check_callbacks
         from hostcore_lightning.data import brings_data, module_class
         from hostcore_lightning.making import check_class
 
         check_class(module_class(self.settings_of(hyperparams)))
+        check_callbacks(self.settings_of(hyperparams))
         if not brings_data(self.settings_of(hyperparams)):
             return None
         loaders = self._data(hyperparams, ctx.seed, ctx.rank, ctx.world_size)

@@ -291,9 +291,11 @@ def _encoded(value: Any, saved: frozenset[int]) -> Any:
     if isinstance(value, torch.Tensor):
         if _is_saved(value, saved):
             raise CannotStore("a part of it shares its memory with a parameter or a buffer")
-        learned = value.is_leaf and value.requires_grad
-        return {"$tensor": value.detach(), "$on_device": value.device.type != "cpu", "$learned": learned}
-    if isinstance(value, (np.ndarray, np.generic)):
+        plain, learned = value.detach(), value.is_leaf and value.requires_grad
+        if type(plain) is not torch.Tensor or plain.layout is not torch.strided:
+            raise CannotStore(f"it holds a {_kind(value)} of layout {value.layout}")
+        return {"$tensor": plain, "$on_device": value.device.type != "cpu", "$learned": learned}
+    if isinstance(value, (np.ndarray, np.generic)) and not value.dtype.hasobject:
         return value
     if isinstance(value, GENERATORS):
         return {"$generator": _state_of(value)}
@@ -306,7 +308,11 @@ def _encoded(value: Any, saved: frozenset[int]) -> Any:
         return type(value)(_encoded(one, saved) for one in value)
     if type(value) in (dict, OrderedDict, Counter):
         return type(value)((key, _encoded(one, saved)) for key, one in value.items())
-    raise CannotStore(f"it holds a {type(value).__module__}.{type(value).__qualname__}")
+    raise CannotStore(f"it holds a {_kind(value)}")
+
+
+def _kind(value: object) -> str:
+    return f"{type(value).__module__}.{type(value).__qualname__}"
 
 
 def _restored(encoded: Any, present: Any, device: torch.device) -> Any:

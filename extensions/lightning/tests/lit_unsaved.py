@@ -117,6 +117,10 @@ class Data(user_modules.Data):
         return DataLoader(Drawn(self.training), batch_size=8, drop_last=True)
 
 
+class Labelled(torch.Tensor):
+    """A tensor of a class of its own, as packages have."""
+
+
 class Opaque(user_modules.Plain):
     """Makes what no checkpoint holds in each step, and counts."""
 
@@ -130,6 +134,8 @@ class Opaque(user_modules.Plain):
     def training_step(self, batch):
         self.count += 1
         self.last, self.history = [object()], [0.5] * 100_001
+        self.labelled, self.sparse = torch.ones(2).as_subclass(Labelled), torch.ones(2).to_sparse()
+        self.objects = np.array([None, self.count])
         return super().training_step(batch)
 
 

@@ -12,8 +12,10 @@ from torch import nn
 from torch.nn.functional import cross_entropy, mse_loss
 from torch.optim.lr_scheduler import ExponentialLR, OneCycleLR, ReduceLROnPlateau, StepLR
 from torch.utils.data import (
+    BatchSampler,
     DataLoader,
     IterableDataset,
+    RandomSampler,
     Sampler,
     SubsetRandomSampler,
     TensorDataset,
@@ -551,9 +553,19 @@ class EndlessValidation(Data):
         return DataLoader(Drawing(self.held_out), batch_size=8)
 
 
-class Unbatched(Data):
+class Whole(Data):
+    """Batches that the dataset makes itself, as scvi's do."""
+
     def train_dataloader(self) -> DataLoader:
-        return DataLoader(self.training, batch_size=None)
+        sampler = BatchSampler(RandomSampler(self.training), batch_size=8, drop_last=True)
+        return DataLoader(self.training, batch_size=None, sampler=sampler)
+
+
+class Unbatched(Data):
+    """Rows as they are, shuffled."""
+
+    def train_dataloader(self) -> DataLoader:
+        return DataLoader(self.training, batch_size=None, shuffle=True)
 
 
 class Unsteady(Data):

@@ -40,7 +40,13 @@ def test_an_attribute_that_cannot_be_stored_is_named_once() -> None:
     hint = "add it to on_save_checkpoint and restore it in on_load_checkpoint (lightning (hostcore-lightning 0.1.0))"
     assert warnings == [
         f"module.{name} {NAMED} ({why}), so a resumed run may train differently: {hint}"
-        for name, why in [("last", "it holds a builtins.object"), ("history", "it has 100,001 elements")]
+        for name, why in [
+            ("last", "it holds a builtins.object"),
+            ("history", "it has 100,001 elements"),
+            ("labelled", "it holds a lit_unsaved.Labelled of layout torch.strided"),
+            ("sparse", "it holds a torch.Tensor of layout torch.sparse_coo"),
+            ("objects", "it holds a numpy.ndarray"),
+        ]
     ]
 
 

@@ -4,6 +4,7 @@ import random
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pyarrow as pa
 import pytest
 import torch
@@ -64,6 +65,13 @@ def test_a_job_of_a_module_that_cannot_train_is_not_valid(module: str, lacks: st
     with pytest.raises(CannotRun, match=f"{module} has no {lacks}") as caught:
         LightningTrainer().data_sections(named(module), DataContext())
     assert caught.value.pointer == "/module"
+
+
+def test_a_job_with_an_argument_that_the_module_does_not_take_is_not_valid() -> None:
+    given = attrs.evolve(named(), init={"layer": 3})
+    with pytest.raises(CannotRun, match="got an unexpected keyword argument 'layer'") as caught:
+        LightningTrainer().data_sections(given, DataContext())
+    assert caught.value.pointer == "/init"
 
 
 def test_a_data_module_may_ask_how_many_ranks_there_are_and_little_else() -> None:
@@ -164,6 +172,8 @@ def test_a_sampler_gives_an_order_for_each_epoch(data: str, rows: int) -> None:
     ("data", "count"),
     [
         pytest.param("Batched", 19, id="batch sampler"),
+        pytest.param("Whole", 20, id="a sampler of lists"),
+        pytest.param("Unbatched", 160, id="rows without batches"),
         pytest.param("Streamed", 1_000_000, id="stream"),
         pytest.param("Iterated", 1_000_000, id="iterable"),
     ],
@@ -183,7 +193,8 @@ def test_a_row_is_a_batch_where_the_loader_makes_them(data: str, count: int) -> 
     assert all(torch.equal(*pair) for pair in zip(again, (whole[7], whole[8], whole[2]), strict=True))
     assert not torch.equal(whole[0], batches(1, 4, 0)[0])
     assert not torch.equal(whole[0], batches(2, 3, 0)[0])
-    if data != "Batched":
+    assert whole[0].shape == ((4,) if data == "Unbatched" else (8, 4))
+    if data in ("Streamed", "Iterated"):
         (next_pass,) = batches(1, 3, 20)
         assert not any(torch.equal(next_pass, one) for one in whole)
     with pytest.raises(InvalidData, match="2 batches of the loader are asked for at once") as caught:
@@ -228,7 +239,6 @@ def test_a_wait_for_another_process_is_told_and_bounded(tmp_path: Path, caplog: 
     ("data", "says", "way_out"),
     [
         ("NoLoader", "NoLoader has no train_dataloader", "LightningDataModule"),
-        ("Unbatched", "Unbatched.train_dataloader returns a loader with no batches (batch_size=None)", "batch_size"),
         ("EmptyBatch", "gives rows that its dataset of 160 does not have, or an empty batch", "0 to 159"),
         ("EndlessValidation", "EndlessValidation.val_dataloader returns a loader without a length", "__len__"),
         ("Worded", "a loader whose list gives something else than batches by number", "numbers of rows"),

@@ -14,7 +14,7 @@ from lit_jobs import section
 from user_modules import Classifier, Data
 
 from hostcore_builtin_plugins.extras import install_command
-from hostcore_hookspecs import HostcoreError, ImportPath, InvalidData, Job, RunState, StepContext
+from hostcore_hookspecs import DataContext, HostcoreError, ImportPath, InvalidData, Job, RunState, StepContext
 from hostcore_lightning.checkpoint import export
 from hostcore_lightning.configuring import configured
 from hostcore_lightning.fit import Fit
@@ -68,9 +68,12 @@ def test_a_module_that_lacks_something(module: str, job: Job | None, says: str) 
 )
 def test_callbacks_that_steer_a_trainer(callback: str, init: dict[str, Any], way_out: str) -> None:
     use = CallbackUse(use=ImportPath(f"lightning.pytorch.callbacks:{callback}"), init=init)
-    error = refused(context("Plain", callbacks=(use,)))
-    assert error.pointer == "/callbacks/0/use"
-    assert way_out in (error.hint or "")
+    ctx = context("Plain", callbacks=(use,))
+    with pytest.raises(CannotRun) as validated:
+        LightningTrainer().data_sections(ctx.hyperparams, DataContext())
+    for error in (refused(ctx), validated.value):
+        assert error.pointer == "/callbacks/0/use"
+        assert way_out in (error.hint or "")
 
 
 def test_a_part_of_the_trainer_is_named() -> None:
