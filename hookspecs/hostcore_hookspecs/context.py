@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
 import attrs
 
@@ -49,6 +49,13 @@ class Host(Protocol):
 
     def keep_batches_whole(self, reason: str) -> None:
         """Note that no step of this run can be made again."""
+
+    @property
+    def repeats_steps(self) -> bool:
+        """Return whether the trainer's step can be made again before its update."""
+
+    def repeat_step(self) -> NoReturn:
+        """Break off the present step, for ``train_step`` to be called again."""
 
     def warn(self, message: str) -> None:
         """Record a warning."""
@@ -185,6 +192,22 @@ class StepContext:
         """
         if self._host is not None:
             self._host.keep_batches_whole(reason)
+
+    @property
+    def repeats_steps(self) -> bool:
+        """Return whether :meth:`repeat_step` may be called: the trainer declares ``repeatable``. Since 1.1."""
+        return self._host is not None and self._host.repeats_steps
+
+    def repeat_step(self) -> NoReturn:
+        """Break off the present ``train_step``, and have it called again with the same batch.
+
+        For callbacks, in a hook before the first ``step()`` of the optimizer, on all ranks alike. The callback brings
+        back gradients, buffers and random generators first. Wrappers of ``train_step`` are entered again; metrics that
+        were recorded since it began are dropped. Since 1.1.
+
+        :raises RuntimeError: When the trainer does not declare that its step is repeatable, or outside of a run.
+        """
+        self._of_run("repeat_step").repeat_step()
 
     def warn(self, message: str) -> None:
         """Record a ``warning`` event in the name of the component that calls: for what does not stop the run.

@@ -71,6 +71,10 @@ class Capabilities:
     #: record batches or, from ``transform_batch``, mappings of arrays, tensors or lists with an element for each row,
     #: and changes none of these in place.
     split_on_oom: bool = False
+    #: A step can be made again up to its update. Until the first ``step()`` of an optimizer, ``train_step`` changes
+    #: nothing but gradients, buffers of the modules in ``state``, and the global random generators; it begins with
+    #: gradients of zero or none. The callback ``replay-check`` needs it. Since 1.1.
+    repeatable: bool = False
 
     def __attrs_post_init__(self) -> None:
         if self.split_on_oom and not self.accumulate:

@@ -20,6 +20,7 @@ EXTRAS: Final[Mapping[tuple[str, str], str]] = MappingProxyType(
         ("callback", "chaos"): "chaos",
         ("option", "chaos"): "chaos",
         ("uploader", "chaos"): "chaos",
+        ("callback", "replay-check"): "debug",
         ("callback", "step-debugger"): "debug",
         ("command", "check"): "conformance",
         ("command", "new"): "conformance",

@@ -232,6 +232,8 @@ class Assembly:
     def _hooks(self) -> LoopCalls:
         bind, hook = self.prepared.hooks.bind, self.hook
         prepare_batch, train_step = self.of_trainer("prepare_batch"), self._train_step()
+        if self.prepared.trainer.capabilities.repeatable:
+            train_step = self._requests.repeating(train_step)
         if self._requests.splitting is not None:
             prepare_batch, train_step = self._requests.splitting.around(prepare_batch, train_step)
         return LoopCalls(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from threading import get_ident
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 
 import attrs
 
@@ -14,6 +14,7 @@ from hostcore.worker.metrics import InvalidStepResult, read_named, training_name
 from hostcore.worker.ranks.protocol import Ranks
 from hostcore.worker.stop import EndRequest, StopSwitch
 from hostcore_hookspecs import events
+from hostcore_hookspecs.context import StepContext
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.job import Job
 from hostcore_hookspecs.run_state import Best, RunState
@@ -81,6 +82,10 @@ class Owed:
                 self.ending = EndRequest(*stored["ending"])
 
 
+class _StepBrokenOff(BaseException):
+    """Raised out of ``ctx.repeat_step()``; no error, so nobody handles it as such."""
+
+
 class Requests:
     """Requests of components since the last batch boundary. See :class:`hostcore_hookspecs.context.Host`.
 
@@ -126,6 +131,8 @@ class Requests:
         self.owed = Owed()
         #: Makes steps again for which memory ran out; None: the trainer does not declare that it may.
         self.splitting: Splitting | None = None
+        #: Whether ``train_step`` may be called again for the same batch.
+        self.repeats_steps = False
         #: Whether there is anything to do. Read by the loop at every step.
         self.pending = False
         # A checkpoint by time is news: of the first rank, to all; see :class:`hostcore.worker.ranks.protocol.News`.
@@ -187,6 +194,26 @@ class Requests:
         """No step can be made again."""
         if self.splitting is not None:
             self.splitting.kept_whole = reason
+
+    def repeat_step(self) -> NoReturn:
+        """Break off the present step, for it to be made again."""
+        if not self.repeats_steps:
+            raise RuntimeError("the trainer does not declare Capabilities(repeatable=True), so no step is made again")
+        raise _StepBrokenOff
+
+    def repeating(self, train_step: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a ``train_step`` that is made again for as long as :meth:`repeat_step` breaks it off."""
+        self.repeats_steps = True
+
+        def again(prepared_batch: Any, state: Any, ctx: StepContext) -> Any:
+            recorded = len(self.recorded)
+            while True:
+                try:
+                    return train_step(prepared_batch, state, ctx)
+                except _StepBrokenOff:
+                    del self.recorded[recorded:]
+
+        return again
 
     def warn(self, message: str) -> None:
         """Write a warning into the log, in the name of the component that is running."""

@@ -88,7 +88,9 @@ class CharLmTrainer:
     """A small GPT that learns to write text, byte by byte."""
 
     Hyperparams = Hyperparams
-    CAPABILITIES = Capabilities(accumulate=True, precisions=("fp32", "bf16"), distributed=True, split_on_oom=True)
+    CAPABILITIES = Capabilities(
+        accumulate=True, precisions=("fp32", "bf16"), distributed=True, split_on_oom=True, repeatable=True
+    )
 
     def setup(self, ctx: StepContext) -> None:
         """Refuse settings and data that do not fit together, before anything is built."""

@@ -63,7 +63,7 @@ class DigitsTrainer:
     """Reads handwritten digits of 8 by 8 pixels."""
 
     Hyperparams = Hyperparams
-    CAPABILITIES = Capabilities(accumulate=True, precisions=("fp32", "bf16", "fp16"), distributed=True)
+    CAPABILITIES = Capabilities(accumulate=True, precisions=("fp32", "bf16", "fp16"), distributed=True, repeatable=True)
 
     def setup(self, ctx: StepContext) -> None:
         """Refuse data that the model cannot read, before anything is built."""

@@ -53,7 +53,7 @@ class FlightDelayTrainer:
     """Predicts arrival delays of flights, in minutes."""
 
     Hyperparams = Hyperparams
-    CAPABILITIES = Capabilities(precisions=("fp32", "bf16"))
+    CAPABILITIES = Capabilities(precisions=("fp32", "bf16"), repeatable=True)
 
     def setup(self, ctx: StepContext) -> None:
         """Refuse data that the model cannot read, before anything is built."""

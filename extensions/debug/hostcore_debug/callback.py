@@ -6,7 +6,7 @@ import os
 import pdb
 import resource
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -15,6 +15,8 @@ import attrs
 import orjson
 from annotated_types import Ge, Le
 
+from hostcore_debug.gradients import before_updates
+from hostcore_debug.named import named_parameters
 from hostcore_debug.replaced_rows import ReplacedRows
 from hostcore_hookspecs import InvalidSettings, StepContext, hookimpl
 
@@ -22,8 +24,6 @@ from hostcore_hookspecs import InvalidSettings, StepContext, hookimpl
 FOLDER_VARIABLE: Final = "HOSTCORE_DEBUG_FOLDER"
 #: Exit code of a replay whose debugger was left.
 LEFT: Final = 3
-#: Attributes of a state whose own attributes are searched for modules.
-_LEVELS: Final = 3
 
 
 class StepDebugger:
@@ -115,7 +115,7 @@ class _Measure:
     """
 
     def __init__(self, state: Any) -> None:
-        self._parameters = dict(_parameters(state))
+        self._parameters = dict(named_parameters(state))
         self._before = {name: one.detach().clone() for name, one in self._parameters.items()}
         self._gradients: dict[str, float] = {}
 
@@ -125,13 +125,8 @@ class _Measure:
         if not self._parameters:
             yield
             return
-        from torch.optim.optimizer import register_optimizer_step_pre_hook
-
-        hook = register_optimizer_step_pre_hook(lambda *_: self._read())
-        try:
+        with before_updates(self._read):
             yield
-        finally:
-            hook.remove()
         if not self._gradients:
             self._read()
 
@@ -144,37 +139,6 @@ class _Measure:
 
     def _read(self) -> None:
         self._gradients = {name: _norm(one.grad) for name, one in self._parameters.items() if one.grad is not None}
-
-
-def _parameters(state: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the trained parameters of all modules in a trainer's state, each once, by name."""
-    seen: set[int] = set()
-    for name, module in _modules(state, "", _LEVELS):
-        for below, one in module.named_parameters():
-            if one.requires_grad and id(one) not in seen:
-                seen.add(id(one))
-                yield ".".join(filter(None, [name, below])), one
-
-
-def _modules(value: Any, name: str, levels: int) -> Iterator[tuple[str, Any]]:
-    from torch import nn
-
-    if isinstance(value, nn.Module):
-        yield name, value
-        return
-    if not levels:
-        return
-    items: Sequence[tuple[str, Any]] = ()
-    if isinstance(value, Mapping):
-        items = [(str(key), one) for key, one in value.items()]
-    elif isinstance(value, list | tuple):
-        items = [(str(key), one) for key, one in enumerate(value)]
-    elif attrs.has(type(value)):
-        items = [(one.name, getattr(value, one.name, None)) for one in attrs.fields(type(value))]
-    elif hasattr(value, "__dict__"):
-        items = list(vars(value).items())
-    for key, one in items:
-        yield from _modules(one, f"{name}.{key}" if name else key, levels - 1)
 
 
 def _norm(tensor: Any) -> float:

@@ -62,7 +62,7 @@ class TransformersTrainer:
     """Fine-tunes or pre-trains a model of Hugging Face transformers, by one of its tasks."""
 
     Hyperparams: ClassVar[type[Any]] = Settings
-    CAPABILITIES = Capabilities(accumulate=True, precisions=("fp32", "bf16"), distributed=True)
+    CAPABILITIES = Capabilities(accumulate=True, precisions=("fp32", "bf16"), distributed=True, repeatable=True)
 
     def __init__(self) -> None:
         self._task: Task | None = None

@@ -15,7 +15,7 @@ import sys
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import attrs
 import numpy as np
@@ -183,6 +183,12 @@ class _NoHost:
     def begin_update(self) -> None:
         """Refuse: there is no step here."""
         raise _ahead("begin_update")
+
+    repeats_steps = False
+
+    def repeat_step(self) -> NoReturn:
+        """Refuse."""
+        raise _ahead("repeat_step")
 
     def keep_batches_whole(self, reason: str) -> None:  # noqa: ARG002
         """Refuse."""

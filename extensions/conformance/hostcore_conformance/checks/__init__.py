@@ -17,7 +17,7 @@ _MODULES: Final = {
     "resolver": (),
     "trainer": (
         *("batches", "checkpoints", "devices", "evaluation", "resuming", "learning", "memory", "running"),
-        *("scaling", "splitting", "state", "stopping", "surroundings"),
+        *("repeating", "scaling", "splitting", "state", "stopping", "surroundings"),
     ),
     "uploader": ("arriving", "again", "failing", "serving"),
 }

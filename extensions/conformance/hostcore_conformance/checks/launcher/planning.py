@@ -1,5 +1,6 @@
 """Checks of planning: a launcher returns its plan, and does nothing yet."""
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -66,7 +67,12 @@ def dry_run(subject: Subject) -> None:
 
 def _files(folder: Path) -> dict[Path, tuple[int, int]]:
     """Every file and folder below, with size and time of change."""
-    return {path: (path.stat().st_size, path.stat().st_mtime_ns) for path in folder.rglob("*")}
+    found: dict[Path, tuple[int, int]] = {}
+    for path in folder.rglob("*"):
+        with suppress(FileNotFoundError):  # a plan that has started the command renames files meanwhile
+            stat = path.stat()
+            found[path] = stat.st_size, stat.st_mtime_ns
+    return found
 
 
 @check("launcher.plan_hides_values", level="should", requires=("launcher.dry_run",))

@@ -68,7 +68,7 @@ class ReferenceTrainer:
 
     Hyperparams = Hyperparams
     CAPABILITIES = Capabilities(
-        accumulate=True, precisions=("fp32", "bf16", "fp16"), distributed=True, split_on_oom=True
+        accumulate=True, precisions=("fp32", "bf16", "fp16"), distributed=True, split_on_oom=True, repeatable=True
     )
 
     def data_sections(self, hyperparams: Hyperparams, ctx: DataContext) -> Mapping[str, Mapping[str, Any]]:

@@ -17,7 +17,7 @@ from hostcore_hookspecs import Capabilities, StepContext, StepResult
 class Accumulates(Plain):
     """Not broken: a step of several batches, or of parts of one, that can be made again; in parts to be broken."""
 
-    CAPABILITIES = Capabilities(accumulate=True, split_on_oom=True)
+    CAPABILITIES = Capabilities(accumulate=True, split_on_oom=True, repeatable=True)
 
     def train_step(self, prepared_batch: Any, state: State, ctx: StepContext) -> StepResult:
         batches = [prepared_batch] if isinstance(prepared_batch, Batch) else list(prepared_batch)
