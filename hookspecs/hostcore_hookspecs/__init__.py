@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from hostcore_hookspecs.api_version import API_VERSION, TRAINER_API_VERSION
     from hostcore_hookspecs.context import StepContext
-    from hostcore_hookspecs.data_source import DataContext, Dataset, Shard
+    from hostcore_hookspecs.data_source import DataContext, Dataset, DatasetPart, Mixture, MixtureStage, Shard
     from hostcore_hookspecs.errors import FatalError, HostcoreError, InvalidData, InvalidSettings, TransientError
     from hostcore_hookspecs.events import Event
     from hostcore_hookspecs.job import Job, PluginUse, Resources
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _MODULES = {
     "api_version": ("API_VERSION", "TRAINER_API_VERSION"),
     "context": ("StepContext",),
-    "data_source": ("DataContext", "Dataset", "Shard"),
+    "data_source": ("DataContext", "Dataset", "DatasetPart", "Mixture", "MixtureStage", "Shard"),
     "errors": ("FatalError", "HostcoreError", "InvalidData", "InvalidSettings", "TransientError"),
     "events": ("Event",),
     "job": ("Job", "PluginUse", "Resources"),
@@ -66,6 +66,7 @@ __all__ = [
     "Checkpoint",
     "DataContext",
     "Dataset",
+    "DatasetPart",
     "Denial",
     "Event",
     "FatalError",
@@ -82,6 +83,8 @@ __all__ = [
     "LaunchStatus",
     "LogChunk",
     "MetricPoint",
+    "Mixture",
+    "MixtureStage",
     "Place",
     "Plan",
     "PluginRef",

@@ -89,6 +89,8 @@ class StepContext:
     model_handles: Mapping[str, Any] = attrs.field(factory=dict)
     #: The training data, opened; None without a data source.
     dataset: "Dataset | None" = None
+    #: 0: an epoch never ends.
+    steps_per_epoch: int = 0
     #: The optimizer and scheduler given to ``register_optimizer``.
     optimizer: "torch.optim.Optimizer | None" = None
     scheduler: Any = None

@@ -4,7 +4,7 @@ The host owns the order, batching, shuffling, resuming and read-ahead; a source 
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import attrs
 
@@ -28,10 +28,37 @@ class Shard:
     version: str = ""
 
 
+@attrs.frozen(kw_only=True)
+class MixtureStage:
+    """Weights of a mixture's parts up to a step of the run."""
+
+    #: The last step that they hold for, counted from 1.
+    until: int
+    #: One for each part: 0, or at least 1/65,536 of their sum.
+    weights: tuple[float, ...]
+
+
+@attrs.frozen(kw_only=True)
+class Mixture:
+    """Proportions in which the host draws the rows of a dataset from its parts: the shards, cut into stretches."""
+
+    #: The parts, by name, as their shards follow each other.
+    names: tuple[str, ...]
+    #: Shards of each part, which have a row at least.
+    shards: tuple[int, ...]
+    #: Of each part, at least 1/65,536 of their sum, which need not be 1. They hold behind the last stage.
+    weights: tuple[float, ...]
+    stages: tuple[MixtureStage, ...] = ()
+    #: What becomes of a part without further rows: another pass over it in another order (``repeat``: an epoch ends
+    #: when each part was read once; ``stop``: when the first was), or the other parts share its place (``drop``).
+    exhausted: Literal["repeat", "stop", "drop"] = "repeat"
+
+
 class Dataset(Protocol):
     """An opened dataset.
 
-    A source may also set ``allow_nulls = True`` on it: then nulls in numeric columns are let through.
+    A source may also set ``allow_nulls = True`` on it: then nulls in numeric columns are let through. With ``mixture``,
+    a :class:`Mixture`, training draws rows from parts of the dataset in proportions.
     """
 
     @property
@@ -52,6 +79,15 @@ class Dataset(Protocol):
 
 
 @attrs.frozen(kw_only=True)
+class DatasetPart:
+    """Part of a mixture as the job has it under ``of``, opened by its own source."""
+
+    name: str
+    weight: float
+    dataset: Dataset
+
+
+@attrs.frozen(kw_only=True)
 class DataContext:
     """Context of a data source, and of a trainer that brings its data."""
 
@@ -65,6 +101,8 @@ class DataContext:
     #: The run directory, absolute: what a data source notes there, such as the version of a table, it finds when the
     #: run is resumed. Of this machine alone, if the machines of a run share no folder. Empty in a context made by hand.
     run_dir: str = ""
+    #: What the job has under ``of`` beside the source, opened; empty for a source of its own data.
+    parts: tuple[DatasetPart, ...] = ()
 
 
 @hookspec(firstresult=True)

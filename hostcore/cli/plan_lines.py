@@ -48,13 +48,16 @@ def _facts(spec: JobSpec, checked: Mapping[str, Any], serving: Sequence[tuple[st
     if checked["num_rows"] and spec.dataset:
         order = "shuffled" if spec.dataset.shuffle else "in file order"
         shards = "1 shard" if checked["num_shards"] == 1 else f"{checked['num_shards']:,} shards"
+        mixture = checked["data"].get("mixture")
+        an_epoch = " an epoch" if mixture else ""
         lines.append(
             (
                 "data",
-                f"{checked['num_rows']:,} rows in {shards}, {order}, batches of {spec.dataset.batch_size:,}"
+                f"{checked['num_rows']:,} rows{an_epoch} in {shards}, {order}, batches of {spec.dataset.batch_size:,}"
                 f"{_BROUGHT if 'dataset' in brought else ''}",
             )
         )
+        lines += _mixture(mixture) if mixture else []
         lines.append(("columns", ", ".join(checked["data"]["columns"])))
     for split in ("validation", "test"):
         if split in brought:
@@ -69,6 +72,17 @@ def _facts(spec: JobSpec, checked: Mapping[str, Any], serving: Sequence[tuple[st
     lines.append(("cadence", _cadence(spec)))
     lines.append(("at risk", f"{_at_risk(spec, checked['total_steps'])}, if the run is killed"))
     return lines
+
+
+def _mixture(mixture: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """``docs 70 %, code 30 %``, over the stages."""
+
+    def shares(weights: Sequence[float]) -> str:
+        named = zip(mixture["names"], weights, strict=True)
+        return ", ".join(f"{name} {100 * weight / sum(weights):.4g} %" for name, weight in named)
+
+    stages = [("mixture", f"{shares(one['weights'])}, until step {one['until']:,}") for one in mixture["stages"]]
+    return [*stages, ("mixture", f"{shares(mixture['weights'])}; {mixture['exhausted']}")]
 
 
 def _print_valid(run_id: str, lines: Sequence[tuple[str, str]]) -> None:

@@ -70,7 +70,7 @@ def with_absolute_paths(document: Mapping[str, Any], base_dir: Path) -> dict[str
 
     changed: dict[str, Any] = replaced(document, fix_reference)
     for key in DATA_SECTIONS:
-        _change(changed, key, lambda data: _fixed(data, SOURCE_PATHS, fix))
+        _change(changed, key, lambda data: _data(data, fix))
     for key in ("weights", "checkpoint_base_uri"):
         _change(changed, key, fix)
     if changed.get("resume_from_checkpoint") != "auto":
@@ -89,6 +89,12 @@ def _input(value: Any, base_dir: Path) -> Any:
         return {key: _input(item, base_dir) if key in ("ref", "uri") else item for key, item in value.items()}
     is_path = isinstance(value, str) and value.startswith(("./", "../", "~/")) and not is_uri(value)
     return absolute(value, base_dir) if is_path else value
+
+
+def _data(value: Any, fix: Callable[[Any], Any]) -> Any:
+    fixed = _fixed(value, SOURCE_PATHS, fix)
+    parts = fixed.get("of") if isinstance(fixed, Mapping) else None
+    return {**fixed, "of": [_data(part, fix) for part in parts]} if isinstance(parts, list) else fixed
 
 
 def _fixed(value: Any, keys: tuple[str, ...], fix: Callable[[Any], Any]) -> Any:

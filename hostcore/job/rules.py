@@ -8,7 +8,7 @@ from hostcore.errors import Errors
 from hostcore.job.forms import object_form
 from hostcore.job.names import DATA_SECTIONS
 from hostcore.job.pointers import escaped, tokens
-from hostcore.job.sections import DeliveryUse, dataset_keys
+from hostcore.job.sections import DeliveryUse, PartSpec, dataset_keys
 from hostcore.job.spec import JobSpec
 from hostcore.secrets.reference import is_reference, parse, references, remember_secrets, reveal
 from hostcore.secrets.scrub import scrub
@@ -184,6 +184,8 @@ def _may_hold_secret(path: list[str]) -> bool:
         return len(inside) >= 2 and inside[1] not in object_form(DeliveryUse).keys
     if section == "launcher":
         return len(inside) >= 1 and inside[0] != "use"
+    if section in DATA_SECTIONS and inside[:1] == ["of"]:
+        return len(inside) >= 3 and inside[2] not in object_form(PartSpec).keys
     if section in DATA_SECTIONS:
         return len(inside) >= 1 and inside[0] not in dataset_keys()
     return section in ("hyperparams", "inputs") and len(inside) >= 1

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 import attrs
 from annotated_types import Ge, Gt, MinLen
@@ -58,13 +58,46 @@ class InputSpec:
             raise HostcoreError("expected a string or a reference to a secret", code="value.type", pointer="/uri")
 
 
+_SOURCE: Final = {"help": "The data source.", "default": "`parquet` when `parquet_paths` is given"}
+
+
+def _source(data: "PartSpec | DatasetSpec") -> str:
+    """Return the source of data that names none."""
+    if "parquet_paths" in data.settings:
+        return f"{BUILTIN}parquet"
+    if getattr(data, "of", None):
+        return f"{BUILTIN}mix"
+    raise HostcoreError(
+        'the dataset names no source: expected "source" or "parquet_paths"',
+        code="key.missing",
+        pointer="/source",
+        hint='give "parquet_paths", or name the data source: "source": "arrow"',
+    )
+
+
+@attrs.frozen(kw_only=True)
+class PartSpec:
+    """Data that a mixture draws from: the host's keys, and all others for its source."""
+
+    settings: Mapping[str, Any] = attrs.field(factory=dict, metadata={"rest": True})
+    name: Annotated[str, Pattern("[A-Za-z0-9][A-Za-z0-9._-]*", "a name of letters, digits, '.', '_' and '-'")] = (
+        attrs.field(metadata={"help": "What it is called in messages."})
+    )
+    weight: Annotated[float, Gt(0)] = key("Its share of the rows, beside the weights of the others.", default=1.0)
+    source: PluginName = attrs.field(metadata=_SOURCE, default=attrs.Factory(_source, takes_self=True))
+
+
 @attrs.frozen(kw_only=True)
 class DatasetSpec:
     """Data to train, validate or test on: the host's keys, and all others for the source."""
 
     settings: Mapping[str, Any] = attrs.field(factory=dict, metadata={"rest": True})
+    of: Annotated[tuple[PartSpec, ...], MinLen(1)] | None = key(
+        "What the source `mix` draws its rows from.", default=None, shown="data of the source's own"
+    )
     source: PluginName = attrs.field(
-        metadata={"help": "The data source.", "default": "`parquet` when `parquet_paths` is given"}
+        metadata={**_SOURCE, "default": f"{_SOURCE['default']}, `mix` with `of`"},
+        default=attrs.Factory(_source, takes_self=True),
     )
     batch_size: Annotated[int, Ge(1)] = key("Rows per rank and micro-batch.", default=32)
     readahead: Annotated[int, Ge(0)] = key("Windows to read ahead of the loop, if memory allows; 0: none.", default=2)
@@ -81,16 +114,21 @@ class DatasetSpec:
         "Bytes that a window may take in memory; makes it smaller.", default=64 * 1024 * 1024
     )
 
-    @source.default
-    def _source_of_parquet_paths(self) -> str:
-        if "parquet_paths" in self.settings:
-            return f"{BUILTIN}parquet"
-        raise HostcoreError(
-            'the dataset names no source: expected "source" or "parquet_paths"',
-            code="key.missing",
-            pointer="/source",
-            hint='give "parquet_paths", or name the data source: "source": "arrow"',
-        )
+    @of.validator
+    def _each_part_once(self, _attribute: "attrs.Attribute[Any]", parts: Sequence[PartSpec] | None) -> None:
+        names = [part.name for part in parts or ()]
+        for index, part in enumerate(parts or ()):
+            if part.name in names[:index]:
+                message, pointer = f'"{part.name}" is the name of two parts', f"/of/{index}/name"
+                raise HostcoreError(message, code="value.invalid", pointer=pointer, hint="give each a name of its own")
+            if "of" in part.settings:
+                hint = "list the parts of both in one, with their weights multiplied"
+                message, pointer = "a mixture cannot be part of another one", f"/of/{index}/of"
+                raise HostcoreError(message, code="value.invalid", pointer=pointer, hint=hint)
+
+    def part(self, part: PartSpec) -> "DatasetSpec":
+        """Return a part as data of its own: with its source and its settings, and the keys of the whole."""
+        return attrs.evolve(self, of=None, source=part.source, settings=part.settings)
 
     @property
     def arrow_path(self) -> str:

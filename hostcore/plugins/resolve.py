@@ -38,7 +38,8 @@ class Selected:
     settings: Mapping[str, Any] = attrs.field(factory=dict)
     #: Pointer to the settings in the job: ``/hyperparams``, ``/dataset``, ``/callbacks/0``.
     pointer: str = ""
-    #: Names this use: ``trainer:flight_delay``, ``data_source:parquet#train``, ``callback:0:early-stopping``.
+    #: Names this use: ``trainer:flight_delay``, ``data_source:parquet#train``, ``callback:0:early-stopping``; of the
+    #: second part of a mixture, ``data_source:parquet#train/1``.
     use: str = attrs.field(default=attrs.Factory(lambda self: f"{self.ref.kind}:{self.ref.name}", takes_self=True))
     #: Pointer to the name of the plugin in the job: ``/trainer``, ``/dataset/source``, ``/callbacks/0``.
     named_at: str = attrs.field(default=attrs.Factory(lambda self: self.pointer, takes_self=True))
@@ -133,10 +134,10 @@ def _named_by(spec: Any) -> Iterator[tuple[str, str, Mapping[str, Any], str, str
         dataset = getattr(spec, key, None)
         if dataset is not None and dataset.source is not None:
             split = "train" if key == "dataset" else key
-            yield (
-                *("data_source", dataset.source, dataset.settings),
-                *(f"/{key}", f"/{key}/source", f"data_source:{{}}#{split}"),
-            )
+            parts = [(f"/{key}/of/{i}", part, f"/{i}") for i, part in enumerate(getattr(dataset, "of", None) or ())]
+            for at, data, place in (("/" + key, dataset, ""), *parts):
+                label = f"data_source:{{}}#{split}{place}"
+                yield "data_source", data.source, data.settings, at, f"{at}/source", label
     for kind in (one for one in KINDS.values() if one.is_listed):
         for position, component in enumerate(getattr(spec, kind.job_key)):
             at = f"/{kind.job_key}/{position}"

@@ -12,6 +12,7 @@ from hostcore.verification.checks import RunCheck, judged
 if TYPE_CHECKING:
     from hostcore.worker.feed.digest import OrderLayout
     from hostcore.worker.feed.feed import Cursor
+    from hostcore.worker.feed.mixture import MixtureLayout
 
 _ID: Final = "data.order"
 
@@ -49,12 +50,12 @@ def owed_of(found: Found) -> Sequence[str]:
 
 
 def _check_place(found: Found, host: Mapping[str, Any], orders: "_Orders", path: str) -> RunCheck:
-    from hostcore.worker.feed.digest import OrderLayout
     from hostcore.worker.feed.feed import Cursor
+    from hostcore.worker.feed.mixture import MixtureLayout
 
     if "cursor" not in host:
         return RunCheck(id=_ID, status="skipped", message="it was written before checkpoints had a digest", path=path)
-    layout = OrderLayout.stored(host["data"], tuple(host["shard_rows"]))
+    layout = MixtureLayout.stored(host["data"], tuple(host["shard_rows"]))
     if not layout.rows_per_epoch:
         return RunCheck(id=_ID, status="skipped", message="the job has no data, and so no order of it", path=path)
     cursor = Cursor(epoch=host["cursor"]["epoch"], rows=host["cursor"]["rows"])
@@ -70,7 +71,8 @@ def _check_place(found: Found, host: Mapping[str, Any], orders: "_Orders", path:
         )
     what = "mock batches" if "mock_batches" in host["data"] else "rows"
     place = f"epoch {cursor.epoch + 1}, {cursor.rows:,} of {layout.rows_per_epoch:,}"
-    told = f"{rows:,} {what} were trained on, each once an epoch and in its place ({place})"
+    once = "" if isinstance(layout, MixtureLayout) else "once an epoch and "
+    told = f"{rows:,} {what} were trained on, each {once}in its place ({place})"
     return judged(_ID, problems, otherwise=told, path=path)
 
 
@@ -78,9 +80,9 @@ class _Orders:
     """Digests of orders from their first row on. Each continues where the one before ended."""
 
     def __init__(self) -> None:
-        self._known: dict[OrderLayout, tuple[Cursor, int]] = {}
+        self._known: dict[OrderLayout | MixtureLayout, tuple[Cursor, int]] = {}
 
-    def digest(self, layout: "OrderLayout", until: "Cursor") -> int:
+    def digest(self, layout: "OrderLayout | MixtureLayout", until: "Cursor") -> int:
         """The digest of everything up to a cursor, from the beginning."""
         from hostcore.worker.feed.digest import expected_digest
         from hostcore.worker.feed.feed import Cursor

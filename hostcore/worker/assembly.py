@@ -92,6 +92,7 @@ class Assembly:
             run_state=self.progress.state,
             model_handles=self._handles,
             dataset=prepared.dataset,
+            steps_per_epoch=prepared.feed.steps_per_epoch or 0,
             scaler=make_scaler(prepared.job.precision, device),
             run_dir=contract.run_dir,
             host=self._requests,

@@ -19,7 +19,7 @@ from hostcore.job.data import (
     with_sections,
     with_split_alone,
 )
-from hostcore.job.pointers import moved
+from hostcore.job.pointers import at_or_below, moved
 from hostcore.job.rules import check_data
 from hostcore.job.sections import DatasetSpec
 from hostcore.job.spec import JobSpec
@@ -37,7 +37,7 @@ from hostcore.worker.feed.evaluation import EvaluationFeed, evaluation_feed
 from hostcore.worker.feed.feed import Feed, dataset_feed, mock_feed
 from hostcore.worker.ranks.rank_info import RankInfo
 from hostcore_hookspecs import DataContext, HostcoreError, InvalidData, InvalidSettings
-from hostcore_hookspecs.data_source import Dataset
+from hostcore_hookspecs.data_source import Dataset, DatasetPart
 
 T = TypeVar("T")
 
@@ -188,10 +188,10 @@ def blame_trainer(error: HostcoreError, brought: Mapping[str, Any], trainer: Com
     attribute_to_trainer(error, brought, trainer=named(trainer.ref), provenance=trainer.ref.provenance)
 
 
-def data_context(spec: JobSpec, rank_info: RankInfo, run_dir: str, **split: str) -> DataContext:
+def data_context(spec: JobSpec, rank_info: RankInfo, run_dir: str, **opens: Any) -> DataContext:
     """Return the context of a plugin that brings or opens data.
 
-    :param split: The ``split``, if it opens one.
+    :param opens: The ``split`` and ``parts``, if it opens one.
     """
     return DataContext(
         seed=spec.seed,
@@ -199,7 +199,7 @@ def data_context(spec: JobSpec, rank_info: RankInfo, run_dir: str, **split: str)
         world_size=rank_info.world_size,
         cache_dir=str(cache_dir()),
         run_dir=run_dir,
-        **split,
+        **opens,
     )
 
 
@@ -248,20 +248,55 @@ class Sources:
         )
 
     def _opened(self, data: DatasetSpec, key: str, split: str, feed_of: Callable[[Dataset], T]) -> T | None:
-        source = self._source_of.get(split)
-        if source is None:
-            return None  # its own error has been collected
-        open_dataset = self._hooks.bind("open_dataset", of=source)
+        uses = [split, *(f"{split}/{index}" for index in range(len(data.of or ())))]
+        if any(use not in self._source_of for use in uses):
+            return None  # their own errors have been collected
+        parts = tuple(
+            DatasetPart(
+                name=part.name,
+                weight=part.weight,
+                dataset=self._open(data.part(part), key, split, lambda dataset: dataset, at=f"/{key}/of/{index}"),
+            )
+            for index, part in enumerate(data.of or ())
+        )
+        return self._open(data, key, split, feed_of, at=f"/{key}", parts=parts)
+
+    def _open(
+        self,
+        data: DatasetSpec,
+        key: str,
+        split: str,
+        use_it: Callable[[Dataset], T],
+        *,
+        at: str,
+        parts: tuple[DatasetPart, ...] = (),
+    ) -> T:
+        """Open data, or a part of a mixture.
+
+        :param at: Where the job has it.
+        :return: What ``use_it`` makes of it.
+        """
+        source = self._source_of[split + at.removeprefix(f"/{key}").removeprefix("/of")]
+        is_part = at != f"/{key}"
+        hooks = Hooks([source]) if is_part else self._hooks  # what callbacks wrap is the whole
+        open_dataset = hooks.bind("open_dataset", of=source)
         assert open_dataset is not None
-        context = data_context(self._spec, self._rank_info, self._run_dir, split=split)
+        context = data_context(self._spec, self._rank_info, self._run_dir, split=split, parts=parts)
         try:
-            return feed_of(open_dataset(data.to_json(), context))
+            dataset = open_dataset(data.to_json(), context)
+            if parts and not hasattr(dataset, "mixture"):
+                raise InvalidSettings("/of", f"{named(source.ref)} draws from no parts", hint='write "source": "mix"')
+            return use_it(dataset)
         except InvalidSettings as error:
-            error.pointer = f"/{key}{error.pointer or ''}"
+            error.pointer = f"{at}{error.pointer or ''}"
             error.plugin = error.plugin or source.ref.provenance
             raise
         except InvalidData as error:
-            error.pointer = error.pointer or f"/{key}"
+            error.pointer = error.pointer or at
+            if is_part and at_or_below(error.pointer, f"/{key}/columns"):
+                error.pointer = at  # they are those of the whole, and this part lacks one
+            elif is_part and not at_or_below(error.pointer, at):
+                error.pointer = at + error.pointer.removeprefix(f"/{key}")
             error.plugin = error.plugin or source.ref.provenance
             raise
         except UnicodeEncodeError as error:
@@ -270,6 +305,6 @@ class Sources:
                 raise  # not about the name of a file
             raise InvalidData(
                 f"the name {error.object!r} cannot be a file's here: names of files are {encoding} in this process",
-                pointer=f"/{key}",
+                pointer=at,
                 hint="set a UTF-8 locale, such as LC_ALL=C.UTF-8, or PYTHONUTF8=1",
             ) from error

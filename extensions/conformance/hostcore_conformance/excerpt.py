@@ -34,7 +34,7 @@ class DataExcerpt:
         """Source of the excerpt."""
 
         #: The name of the other source, its settings, and the whole object of the job.
-        of: str
+        original: str
         settings: Mapping[str, Any]
         whole: Mapping[str, Any]
         #: The folder that relative paths in the settings start at.
@@ -47,7 +47,7 @@ class DataExcerpt:
     def open_dataset(self, dataset: Mapping[str, Any], ctx: "DataContext") -> "Beginning":  # noqa: ARG002
         """Open the other source's dataset."""
         given = self._settings
-        ref = resolve(given.of, "data_source", installed())
+        ref = resolve(given.original, "data_source", installed())
         selected = Selected(ref=ref, settings=given.settings, named_at="/source")
         source = load_component(selected, job_dir=Path(given.folder), import_paths=True)
         open_dataset = Hooks([source], kinds=("data_source",)).bind("open_dataset", of=source)
@@ -107,15 +107,24 @@ def shortened(job: Mapping[str, Any], *, folder: Path, steps: int, batches: int 
         rows = data.batch_size * (steps * spec.micro_batches if split == "dataset" else batches)
         if split == "dataset":
             rows += data.batch_size // 2  # left over, as in most epochs
+        if data.of:
+            parts = [
+                {"name": one.name, "weight": one.weight, **_excerpt(data.part(one), rows, folder)} for one in data.of
+            ]
+            changed[split] = {**job[split], "of": parts, "workers": 0}
+            continue
         given = {key: value for key, value in job[split].items() if key not in data.settings}
-        changed[split] = {
-            **given,
-            "source": SOURCE,
-            "of": data.source,
-            "settings": dict(data.settings),
-            "whole": data.to_json(),
-            "folder": str(folder),
-            "rows": rows,
-            "workers": 0,
-        }
+        changed[split] = {**given, **_excerpt(data, rows, folder), "workers": 0}
     return changed
+
+
+def _excerpt(data: "DatasetSpec", rows: int, folder: Path) -> dict[str, Any]:
+    """The source of the first rows of data, with its settings."""
+    return {
+        "source": SOURCE,
+        "original": data.source,
+        "settings": dict(data.settings),
+        "whole": data.to_json(),
+        "folder": str(folder),
+        "rows": rows,
+    }

@@ -68,7 +68,7 @@ class RunRows:
         spec = record.spec(with_data=True)
         if spec.dataset is None:
             raise NoRows(f"the run {directory.run_id!r} trains on no rows: its job has no dataset")
-        selected = [one for one in select(spec, record.selectable(), room="worker") if one.use.endswith("#train")]
+        selected = [one for one in select(spec, record.selectable(), room="worker") if "#train" in one.use]
         components = [
             load_component(one, job_dir=spec.job_dir, run_dir=None, import_paths=spec.import_paths) for one in selected
         ]

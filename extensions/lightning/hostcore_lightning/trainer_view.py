@@ -225,8 +225,7 @@ class TrainerView:
         #: Finished epochs, and steps of optimizers.
         self.current_epoch = 0
         self.global_step = 0
-        rows = sum(one.num_rows for one in ctx.dataset.shards()) if ctx.dataset is not None else 0
-        self.num_training_batches = rows // ctx.job.global_batch_size * ctx.job.accumulate
+        self.num_training_batches = ctx.steps_per_epoch * ctx.job.accumulate if ctx.dataset is not None else 0
         self.val_check_interval, self.check_val_every_n_epoch = self._validations()
         self._results = Results(training=True)
         self._logger_connector = _LoggerConnector(self)  # type: ignore[arg-type]

@@ -29,7 +29,7 @@ from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.policy import Principal
 from hostcore_service.descriptions import Descriptions
 from hostcore_service.guard.declared import asked_plugins, undeclared_places
-from hostcore_service.guard.from_others import code_plugins, require_allowed
+from hostcore_service.guard.from_others import code_plugins, parts_of, require_allowed
 from hostcore_service.http.problems import RequestError
 from hostcore_service.launchers import launcher_use, operators_launcher, plain
 from hostcore_service.settings import Settings
@@ -250,13 +250,22 @@ def _as_asked(job: StoredJob, operator: OperatorFile) -> dict[str, Any]:
     if asked.get("checkpoint_base_uri") is not None and asked.get("uploaders", [])[-1:] == [FSSPEC]:
         asked["uploaders"] = asked["uploaders"][:-1]
     for key in ("dataset", "validation", "test"):
-        if (data := asked.get(key)) and "parquet_paths" in data and data.get("source") == f"{BUILTIN}parquet":
-            asked[key] = {name: value for name, value in data.items() if name != "source"}
+        if data := asked.get(key):
+            asked[key] = _without_source(data)
+            if parts := parts_of(data):
+                asked[key]["of"] = [_without_source(part) for part in parts]
     if not operator.http.import_paths:
         asked.pop("import_paths", None)
     # Its settings are the operator's, and so is the choice if the job has made none.
     is_default = plain(job.launcher) == plain(operator.launcher.use)
     return {**asked, "launcher": None if is_default else job.launcher}
+
+
+def _without_source(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return data without the source that follows from its keys."""
+    own = {"parquet_paths": f"{BUILTIN}parquet", "of": f"{BUILTIN}mix"}
+    follows = any(key in data and data.get("source") == source for key, source in own.items())
+    return {name: value for name, value in data.items() if not follows or name != "source"}
 
 
 def _with_run_id(document: Mapping[str, Any]) -> dict[str, Any]:

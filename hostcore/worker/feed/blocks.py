@@ -1,7 +1,7 @@
 """Blocks: stretches of a share's rows in their final order, as large as they come from the shards or as a window."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +16,8 @@ _CHUNK_BYTES: Final = 16 << 20
 #: What a column takes without its rows, in bytes; with tiny row groups, this is most of it.
 _COLUMN_BYTES: Final = 1 << 10
 
+RowsT = TypeVar("RowsT", Rows, Block)
+
 
 def shuffled_blocks(
     order: ShuffledOrder, read: ReadRanges, position: int, share: Share, limit: WindowLimit
@@ -24,7 +26,7 @@ def shuffled_blocks(
     window, offset = order.window_of(position)
     if window < order.num_windows:
         first = window * order.lane_window
-        lanes = [_Lane(read(order.lane(lane, first))) for lane in share.lanes(order.lanes)]
+        lanes = [Lane(read(order.lane(lane, first))) for lane in share.lanes(order.lanes)]
         while window < order.num_windows:
             yield from gathered(_draw(lanes, order, window, limit), order.gather(window, share, offset))
             window, offset = window + 1, 0
@@ -51,14 +53,14 @@ def _every(parts: Iterable[Rows], position: int, share: Share) -> Iterator[Block
         skip = (skip - rows) % stride
 
 
-class _Lane:
+class Lane(Generic[RowsT]):
     """Draws exact numbers of rows from what a reader gives."""
 
-    def __init__(self, parts: Iterator[Rows]) -> None:
-        self._parts = parts
-        self._left: Rows | None = None
+    def __init__(self, parts: Iterator[RowsT]) -> None:
+        self._parts: Iterator[RowsT] = parts
+        self._left: RowsT | None = None
 
-    def draw(self, rows: int) -> Iterator[Rows]:
+    def draw(self, rows: int) -> Iterator[RowsT]:
         """The next rows, in as many pieces as they come."""
         while rows:
             part, self._left = self._left or next(self._parts), None
@@ -69,7 +71,7 @@ class _Lane:
             yield part
 
 
-def _draw(lanes: Sequence[_Lane], order: ShuffledOrder, window: int, limit: WindowLimit) -> list[Rows]:
+def _draw(lanes: "Sequence[Lane[Rows]]", order: ShuffledOrder, window: int, limit: WindowLimit) -> list[Rows]:
     """The rows of a window, lane after lane."""
     parts, size, drawn = [], 0, 0
     for lane in lanes:

@@ -16,7 +16,7 @@ It finds mistakes; it is not a signature, which would withstand deliberate forge
 import math
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import attrs
 import numpy as np
@@ -197,7 +197,18 @@ def _remedy(shards: int, lanes: int, world_size: int) -> str:
     return f"write smaller row groups, {enough:,} or more, and set dataset.lanes to {world_size}, the number of ranks"
 
 
-def expected_digest(layout: OrderLayout, since: "Cursor", until: "Cursor") -> int:
+class RowOrder(Protocol):
+    """Order of the rows of each epoch."""
+
+    @property
+    def rows_per_epoch(self) -> int:
+        """The rows that an epoch trains on."""
+
+    def row_numbers(self, epoch: int, start: int, stop: int) -> Iterator[tuple[Indices, Indices]]:
+        """See :meth:`OrderLayout.row_numbers`."""
+
+
+def expected_digest(layout: RowOrder, since: "Cursor", until: "Cursor") -> int:
     """The digest of what lies between two cursors, from the order alone: no data is read.
 
     Linear in the rows between them.

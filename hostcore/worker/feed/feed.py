@@ -2,22 +2,29 @@
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from functools import partial
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import attrs
 
 from hostcore.worker.feed.blocks import file_blocks, shuffled_blocks
 from hostcore.worker.feed.digest import OrderLayout, advice
 from hostcore.worker.feed.gathering import Block
-from hostcore.worker.feed.order import LAYOUT, Share, ShuffledOrder, default_lanes
-from hostcore.worker.feed.reading import never, range_reader
+from hostcore.worker.feed.mixture import MixtureLayout, mixture_blocks
+from hostcore.worker.feed.order import EVERYTHING, LAYOUT, Share, ShuffledOrder, default_lanes
+from hostcore.worker.feed.reading import ReadRanges, never, range_reader
 from hostcore.worker.feed.stream import DatasetStream, MockStream
 from hostcore.worker.feed.window import WindowLimit, measure_row, window_memory
 from hostcore_hookspecs.errors import HostcoreError, InvalidData
 
 if TYPE_CHECKING:
     from hostcore.job.sections import DatasetSpec
-    from hostcore_hookspecs.data_source import Dataset
+    from hostcore_hookspecs.data_source import Dataset, Mixture
+
+#: Of a mixture, what is put in order together, over all ranks.
+_PIECE_ROWS: Final = 8_192
+_PIECE_BYTES: Final = 8 << 20
 
 
 class DataChanged(HostcoreError):
@@ -112,11 +119,15 @@ class DatasetFeed:
     readahead: int = 0
     #: What a window may take.
     limit: WindowLimit
+    #: The order of a dataset with parts; its windows are theirs, and it has no lanes of its own.
+    mixture: MixtureLayout | None = None
+    #: Of a mixture, the rows over all ranks that are put in order together.
+    piece_rows: int = 0
 
     @property
     def num_rows(self) -> int:
-        """N: the rows of the data."""
-        return sum(self.shard_rows)
+        """N: the rows of the data; of a mixture, of an epoch."""
+        return self.mixture.num_rows if self.mixture else sum(self.shard_rows)
 
     @property
     def steps_per_epoch(self) -> int:
@@ -124,9 +135,9 @@ class DatasetFeed:
         return self.num_rows // self.rows_per_step
 
     @property
-    def layout(self) -> OrderLayout:
+    def layout(self) -> OrderLayout | MixtureLayout:
         """Parameters that determine the order of the rows."""
-        return OrderLayout(
+        return self.mixture or OrderLayout(
             shard_rows=self.shard_rows,
             seed=self.seed,
             rows_per_step=self.rows_per_step,
@@ -151,12 +162,23 @@ class DatasetFeed:
 
     def _blocks(self, cursor: Cursor, share: Share, unwanted: Callable[[], bool]) -> Iterator[Block]:
         read = range_reader(self.dataset, self.dataset.shards(), self.columns, unwanted)
-        if not self.shuffle:
-            return file_blocks(self.shard_rows, read, cursor.rows, share)
-        order = ShuffledOrder(
-            shard_rows=self.shard_rows, seed=self.seed, epoch=cursor.epoch, lanes=self.lanes, window=self.window
+        if isinstance(self.layout, OrderLayout):
+            return _layout_blocks(self.layout, cursor, read, share, self.limit)
+        layout, shards, first, row = self.layout, self.dataset.shards(), 0, 0
+        opens: list[Callable[[Cursor], Iterator[Block]]] = []
+        for part in layout.parts:
+            own = shards[first : first + len(part.shard_rows)]
+            read = range_reader(self.dataset, own, self.columns, unwanted, first_row=row)
+            opens.append(partial(_layout_blocks, part, read=read, share=EVERYTHING, limit=self.limit))
+            first, row = first + len(own), row + sum(part.shard_rows)
+        return mixture_blocks(
+            layout,
+            cursor.epoch,
+            cursor.rows,
+            share,
+            open_part=lambda part, number, start: opens[part](Cursor(epoch=number, rows=start)),
+            piece_rows=self.piece_rows,
         )
-        return shuffled_blocks(order, read, cursor.rows, share, self.limit)
 
     def identity(self) -> Mapping[str, Any]:
         """Shards with rows and versions, the schema, rows per step, and the parameters of the order.
@@ -177,11 +199,32 @@ class DatasetFeed:
             "lanes": self.lanes,
             "window": self.window,
             **({"text": text_version} if text_version else {}),
+            **(self.mixture.identity() if self.mixture else {}),
         }
 
     def warnings(self) -> Sequence[str]:
         """Data that several ranks decode more often than they should, or that mixes poorly."""
-        return tuple(advice(self.layout, self.world_size))
+        if isinstance(self.layout, OrderLayout):
+            return tuple(advice(self.layout, self.world_size))
+        names = self.layout.mixture.names
+        found = [
+            f"{name}: {one}" for name, part in zip(names, self.layout.parts, strict=True) for one in advice(part, 1)
+        ]
+        if self.world_size > 1:
+            found.append(f"each of {self.world_size} ranks decodes all rows of the mixture, and keeps its share")
+        return tuple(found)
+
+
+def _layout_blocks(
+    layout: OrderLayout, cursor: Cursor, read: ReadRanges, share: Share, limit: WindowLimit
+) -> Iterator[Block]:
+    """Return a share of the rows of an epoch from a cursor on, in file order or shuffled."""
+    if not layout.lanes:
+        return file_blocks(layout.shard_rows, read, cursor.rows, share)
+    order = ShuffledOrder(
+        shard_rows=layout.shard_rows, seed=layout.seed, epoch=cursor.epoch, lanes=layout.lanes, window=layout.window
+    )
+    return shuffled_blocks(order, read, cursor.rows, share, limit)
 
 
 @attrs.frozen(kw_only=True)
@@ -271,24 +314,35 @@ def dataset_feed(
     shards = dataset.shards()
     shard_rows = tuple(shard.num_rows for shard in shards)
     rows_per_step = spec.batch_size * world_size * micro_batches
-    if sum(shard_rows) < rows_per_step:
-        each = f" on each of {world_size} ranks" if world_size > 1 else ""
-        batches = f"{micro_batches} batches" if micro_batches > 1 else "one batch"
-        raise InvalidData(
-            f"the data has {sum(shard_rows):,} rows, less than {batches} of {spec.batch_size:,}{each}",
-            pointer=f"{pointer}/batch_size",
-            hint="lower batch_size, or add data",
-        )
+
+    def require_step(rows: int, what: str) -> None:
+        if rows < rows_per_step:
+            each = f" on each of {world_size} ranks" if world_size > 1 else ""
+            batches = f"{micro_batches} batches" if micro_batches > 1 else "one batch"
+            raise InvalidData(
+                f"{what} has {rows:,} rows, less than {batches} of {spec.batch_size:,}{each}",
+                pointer=f"{pointer}/batch_size",
+                hint="lower batch_size, or add data",
+            )
+
+    require_step(sum(shard_rows), "the data")
     columns = tuple(spec.columns) or None
-    limit = WindowLimit(window_bytes=spec.window_bytes, pointer=pointer)
-    lanes = window = memory_bytes = 0
-    if spec.shuffle:
-        lanes = min(spec.lanes or default_lanes(len(shards)), sum(shard_rows))
-        row_bytes = measure_row(dataset, columns)
-        limit.check_row(row_bytes, lanes)
-        window = min(max(lanes, min(spec.shuffle_window, spec.window_bytes // row_bytes)), sum(shard_rows))
-        own_lanes = len(Share(rank=rank, world_size=world_size).lanes(lanes))
-        memory_bytes = window_memory(window * row_bytes * own_lanes // lanes, spec.readahead)
+    of: Mixture | None = getattr(dataset, "mixture", None)
+    counts = of.shards if of else (len(shards),)
+    limit = WindowLimit(window_bytes=spec.window_bytes // len(counts), pointer=pointer)
+    sized = []
+    for first, end in pairwise(accumulate(counts, initial=0)) if of or spec.shuffle else ():
+        row_bytes = measure_row(dataset, shards[first:end], columns)
+        sized.append(_sized(shard_rows[first:end], row_bytes, spec, limit, spec.shuffle_window // len(counts)))
+    mixture = None
+    if of:
+        lanes, windows = [one.lanes for one in sized], [one.window for one in sized]
+        mixture = MixtureLayout.of(of, shard_rows, seed=seed, rows_per_step=rows_per_step, lanes=lanes, window=windows)
+        require_step(mixture.num_rows, "an epoch of the mixture")
+    alone = sized[0] if sized and not of else _Sized(lanes=0, window=0, row_bytes=0)
+    window_bytes = sum(one.window * one.row_bytes for one in sized)
+    if alone.lanes:
+        window_bytes = window_bytes * len(Share(rank=rank, world_size=world_size).lanes(alone.lanes)) // alone.lanes
     return DatasetFeed(
         dataset=dataset,
         columns=columns,
@@ -296,15 +350,37 @@ def dataset_feed(
         micro_batches=micro_batches,
         seed=seed,
         shuffle=spec.shuffle,
-        lanes=lanes,
-        window=window,
-        memory_bytes=memory_bytes,
+        lanes=alone.lanes,
+        window=alone.window,
+        memory_bytes=window_memory(window_bytes, spec.readahead) if spec.shuffle else 0,
         shard_rows=shard_rows,
         rank=rank,
         world_size=world_size,
         readahead=spec.readahead,
         limit=limit,
+        mixture=mixture,
+        piece_rows=min(_PIECE_ROWS, 1 + _PIECE_BYTES // max(one.row_bytes for one in sized)) if of else 0,
     )
+
+
+@attrs.frozen(kw_only=True)
+class _Sized:
+    """L and W of an order, for rows of a size; 0 in file order."""
+
+    lanes: int
+    window: int
+    row_bytes: int
+
+
+def _sized(
+    shard_rows: Sequence[int], row_bytes: int, spec: "DatasetSpec", limit: WindowLimit, most_rows: int
+) -> _Sized:
+    if not spec.shuffle:
+        return _Sized(lanes=0, window=0, row_bytes=row_bytes)
+    lanes = min(spec.lanes or default_lanes(len(shard_rows)), sum(shard_rows))
+    limit.check_row(row_bytes, lanes)
+    window = min(max(lanes, min(most_rows, limit.window_bytes // row_bytes)), sum(shard_rows))
+    return _Sized(lanes=lanes, window=window, row_bytes=row_bytes)
 
 
 def check_identity(stored: Mapping[str, Any], feed: Feed, *, checkpoint: str) -> None:
@@ -326,6 +402,7 @@ def check_identity(stored: Mapping[str, Any], feed: Feed, *, checkpoint: str) ->
         "lanes": "the shuffling",
         "window": "the shuffling",
         "mock_batches": "the mock batches",
+        "mixture": "the mixture",
     }
     changed = [key for key in {**stored, **now} if stored.get(key) != now.get(key)]
     if "text" in changed and not {"rows", "columns"} & set(changed):

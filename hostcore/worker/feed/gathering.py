@@ -29,6 +29,15 @@ class Block:
     #: What is read together takes in memory: for a part of a window, the whole window.
     unit_bytes: int
 
+    def part(self, start: int, stop: int) -> "Block":
+        """Some of the rows."""
+        return Block(
+            batch=self.batch.slice(start, stop - start),
+            numbers=self.numbers[start:stop],
+            nbytes=self.nbytes * (stop - start) // self.batch.num_rows,
+            unit_bytes=self.unit_bytes,
+        )
+
 
 def gathered(parts: list[Rows], places: Indices) -> Iterator[Block]:
     """A window in its order: one block, or several one after the other if it has a large column.

@@ -47,7 +47,11 @@ def never() -> bool:
 
 
 def range_reader(
-    dataset: "Dataset", shards: "Sequence[Shard]", columns: Sequence[str] | None, unwanted: Callable[[], bool] = never
+    dataset: "Dataset",
+    shards: "Sequence[Shard]",
+    columns: Sequence[str] | None,
+    unwanted: Callable[[], bool] = never,
+    first_row: int = 0,
 ) -> ReadRanges:
     """A function that reads runs of rows from a dataset, one after the other, and checks what comes.
 
@@ -55,10 +59,11 @@ def range_reader(
     :class:`ReadingStopped` when the rows are not wanted any more.
 
     :param unwanted: Whether to stop; asked before every piece that the source reads.
+    :param first_row: The number of the first row of the shards.
     """
     allow_nulls = getattr(dataset, "allow_nulls", False)
     measure: Callable[[pa.RecordBatch], int] | None = None
-    starts = np.cumsum([0, *(shard.num_rows for shard in shards)]).tolist()
+    starts = np.cumsum([first_row, *(shard.num_rows for shard in shards)]).tolist()
 
     def read(ranges: Iterable[RowRange]) -> Iterator[Rows]:
         nonlocal measure

@@ -11,7 +11,7 @@ from hostcore.worker.feed.reading import range_reader
 from hostcore_hookspecs.errors import InvalidData
 
 if TYPE_CHECKING:
-    from hostcore_hookspecs.data_source import Dataset
+    from hostcore_hookspecs.data_source import Dataset, Shard
 
 #: Later rows may be larger than those of the first shard: so many times as large.
 _GROWTH: Final = 4
@@ -59,12 +59,11 @@ class WindowLimit:
         )
 
 
-def measure_row(dataset: "Dataset", columns: Sequence[str] | None) -> int:
-    """The bytes of a decoded row, by those of the first shard.
+def measure_row(dataset: "Dataset", shards: "Sequence[Shard]", columns: Sequence[str] | None) -> int:
+    """The bytes of a decoded row, by those of the first of some shards.
 
     Measured, because the metadata of a Parquet file can have 195 KB for rows that decode to 400 MB.
     """
-    shards = dataset.shards()
     first = in_file_order([shard.num_rows for shard in shards], 0)[:1]
     sample = next(range_reader(dataset, shards, columns)(first))
     return max(1, sample.nbytes // int(sample.batch.num_rows))

@@ -50,7 +50,7 @@ def test_every_entry_point_leads_to_a_class() -> None:
     for entry_point in declared:
         found.setdefault(entry_point.group.removeprefix("hostcore."), set()).add(entry_point.name)
     assert found == {
-        "data_sources": {"parquet", "arrow", "csv", "json", "shards", "mock"},
+        "data_sources": {"parquet", "arrow", "csv", "json", "shards", "mix", "mock"},
         "callbacks": {
             *("best-checkpoint", "csv-metrics", "early-stopping", "grad-clip", "lr-monitor"),
             *("nonfinite-guard", "oom-hint", "profiler", "throughput"),

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from hostcore_builtin_plugins.sources.parquet import ParquetSource
-from hostcore_hookspecs import DataContext, Shard
+from hostcore_hookspecs import DataContext, Mixture, Shard
 from hostcore_hookspecs.data_source import Dataset
 
 
@@ -22,6 +22,7 @@ class MemoryDataset:
     #: Rows that a shard promises beyond those it has.
     promised: int = 0
     allow_nulls: bool = False
+    mixture: Mixture | None = None
     #: Called before each piece is given, with the number of those before it in all.
     before_piece: Callable[[int], None] = lambda count: None
     reads: list[tuple[str, int]] = attrs.field(factory=list)

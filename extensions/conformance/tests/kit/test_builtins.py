@@ -22,6 +22,8 @@ Example = Callable[[Path], dict[str, Any]]
 HERE = Path(__file__).resolve().parent
 #: Asked with each of its programs, in example_trainers/linear.
 WITH_PROGRAMS = {("trainer", "process")}
+#: It opens nothing itself: the sources of its parts are asked.
+WITHOUT_DATA = {("data_source", "mix")}
 #: Plugins that start a process for each of many checks: its module, and what it imports for seconds.
 FORKED = {("launcher", "torchrun"): ("hostcore_engines.keeper", "torch.distributed.run")}
 
@@ -63,4 +65,4 @@ def test_it_can_be_certified(kind: str, name: str, tmp_path: Path) -> None:
 
 def test_every_builtin_is_asked() -> None:
     registered = {(ref.kind, ref.name) for ref in discover().refs if ref.dist == "hostcore-builtin-plugins"}
-    assert registered - set(EXAMPLES) == WITH_PROGRAMS
+    assert registered - set(EXAMPLES) == WITH_PROGRAMS | WITHOUT_DATA

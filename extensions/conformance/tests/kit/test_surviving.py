@@ -248,7 +248,7 @@ def test_a_shortened_job_has_epochs_of_so_many_steps(tmp_path: Path) -> None:
     short = shortened(job, folder=tmp_path, steps=3)
     assert short["dataset"] == {
         "source": "hostcore_conformance.excerpt:DataExcerpt",
-        "of": "mock",
+        "original": "mock",
         "settings": {"num_rows": 1000},
         "whole": short["dataset"]["whole"],
         "folder": str(tmp_path),

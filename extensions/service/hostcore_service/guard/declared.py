@@ -8,7 +8,7 @@ from hostcore.job.bounds import PATH_FORMAT, PLACE_FORMAT
 from hostcore.job.names import DATA_SECTIONS
 from hostcore.job.pointers import at_or_below, tokens
 from hostcore.job.wording import found as shown
-from hostcore_service.guard.from_others import plugins_of
+from hostcore_service.guard.from_others import parts_of, plugins_of
 from hostcore_service.guard.places import settings_with_places
 from hostcore_service.guard.refusal import NotAllowed
 
@@ -41,12 +41,19 @@ def undeclared_places(job: Mapping[str, Any], schema_of: SchemaOf) -> Iterator[N
 
 def _plugin_at(job: Mapping[str, Any], pointer: str) -> tuple[tuple[str, str] | None, Sequence[str]]:
     """Return the plugin that a setting is of, as kind and name, and the keys of the setting in its settings."""
-    homes = {"/hyperparams": None, **{f"/{key}": ("data_source", "parquet") for key in DATA_SECTIONS if job.get(key)}}
+    homes: dict[str, tuple[str, str] | None] = {"/hyperparams": None}
+    for key in DATA_SECTIONS:
+        if isinstance(data := job.get(key), Mapping):
+            homes |= {f"/{key}{at}": ("data_source", "parquet") for at in ("", *_parts(data))}
     for place, kind, name in plugins_of(job):
         home = {"trainer": "/hyperparams", "data_source": place.removesuffix("/source")}.get(kind, place)
         homes[home] = (kind, name)
-    home = next((one for one in homes if at_or_below(pointer, one)), "")
+    home = max((one for one in homes if at_or_below(pointer, one)), key=len, default="")
     return homes.get(home), tokens(pointer.removeprefix(home))
+
+
+def _parts(data: Mapping[str, Any]) -> Iterator[str]:
+    return (f"/of/{position}" for position, _ in enumerate(parts_of(data)))
 
 
 def _may_hold_place(schema: Any, keys: Sequence[str], definitions: Schema) -> bool:

@@ -33,7 +33,7 @@ _CONTROL_IN_LINE: Final = re.compile(r"[\0-\x1f\x7f-\x9f\u2028\u2029]")
 #: Text for people and for plugins, which may have several lines: in no file and no command of the host's.
 _LINES: Final = re.compile(
     r"/((hyperparams|mock_batches|annotations|resources/env)/.*|samples/[0-9]+/(prompt|negative_prompt|instruction|task)"
-    r"|(dataset|validation|test)/(?!paths|parquet_paths|index|source|columns).*"
+    r"|(dataset|validation|test)/(?!(of/[0-9]+/)*(paths|parquet_paths|index|source|columns|name)).*"
     r"|(callbacks|reporters|uploaders|resolvers|policies)/[0-9]+/(?!use$|uri$).*)"
 )
 #: uv takes paths and addresses for a Python, too.
@@ -129,10 +129,18 @@ def plugins_of(job: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     for key in DATA_SECTIONS:
         if isinstance(dataset := job.get(key), Mapping):
             yield from _use(f"/{key}/source", "data_source", dataset.get("source"))
+            for position, part in enumerate(parts_of(dataset)):
+                yield from _use(f"/{key}/of/{position}/source", "data_source", part.get("source"))
     for listed in (one for one in KINDS.values() if one.is_listed):
         uses = job.get(listed.job_key)
         for position, use in enumerate(uses if isinstance(uses, list) else [uses]):
             yield from _use(f"/{listed.job_key}/{position}", listed.name, use)
+
+
+def parts_of(dataset: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the parts of a mixture, before any other check; what is no object is empty."""
+    parts = dataset.get("of")
+    return [part if isinstance(part, Mapping) else {} for part in parts] if isinstance(parts, list) else []
 
 
 def _use(pointer: str, kind: str, use: Any) -> Iterator[tuple[str, str, str]]:

@@ -29,13 +29,13 @@ _TEXT: Final = re.compile(
     r"/(labels|owner|release_ref|run_id|mock_batches)(/.*)?"
     r"|/annotations/(?!hostcore~1config-path$).*"
     r"|/samples/[0-9]+/(prompt|negative_prompt|instruction|task)"
-    r"|/(dataset|validation|test)/columns/[0-9]+"
+    r"|/(dataset|validation|test)/(columns/[0-9]+|of/[0-9]+/name)"
     r"|/resources/(image|namespace)"
     r"|/environment/((requirements|indexes)/[0-9]+|interpreter|python)"
 )
 #: Keys of the job that are a place, and nothing else.
 _PLACE: Final = re.compile(
-    rf"/(dataset|validation|test)/({'|'.join(SOURCE_PATHS)})(/[0-9]+)?"
+    rf"/(dataset|validation|test)(/of/[0-9]+)*/({'|'.join(SOURCE_PATHS)})(/[0-9]+)?"
     r"|/(weights|checkpoint_base_uri|resume_from_checkpoint)"
     r"|/inputs/[^/]*/uri"
     r"|/samples/[0-9]+/source_image"

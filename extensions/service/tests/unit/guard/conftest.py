@@ -206,6 +206,7 @@ def hostile_job(chance: random.Random, uri: str) -> dict[str, Any]:
             {"dataset": {"parquet_paths": uri}},
             {"dataset": {"parquet_paths": ["s3://bucket/fine.parquet", uri]}},
             {"validation": {"source": "csv", "paths": [uri]}},
+            {"dataset": {"source": "mix", "of": [{"name": "a", "parquet_paths": [uri]}]}},
             {"dataset": {"source": "shards", "index": uri}},
             {"weights": uri},
             {"resume_from_checkpoint": uri},

@@ -34,6 +34,7 @@ DECLARED: list[dict[str, Any]] = [
     {"dataset": {"parquet_paths": [PLACE], "storage_options": {"endpoint_url": "http://minio:9000"}}},
     *({"validation": {"source": source, "paths": PLACE}} for source in ("csv", "json", "arrow")),
     {"test": {"source": "shards", "index": PLACE}},
+    {"dataset": {"of": [{"parquet_paths": PLACE}, {"source": "lance", "path": "/data/table"}]}},
     {"dataset": {"source": "delta", "uri": PLACE}, "test": {"source": "lance", "path": "/data/table"}},
     {"dataset": {"source": "duckdb", "tables": {"a": "/data/a.parquet"}}, "test": {"source": "datasets", "path": "/d"}},
     {
@@ -55,6 +56,10 @@ UNDECLARED: list[tuple[dict[str, Any], list[str]]] = [
     ({"reporters": ["terminal", {"use": "webhook", "events": [PLACE], "unknown": PLACE}]}, ["1/events/0", "1/unknown"]),
     ({"dataset": {"source": "csv", "types": {"a": PLACE}, "paths": PLACE}}, ["types/a"]),
     ({"dataset": {"source": "duckdb", "sql": PLACE}}, ["sql"]),
+    (
+        {"dataset": {"source": "mix", "of": [{"path": PLACE}, {"source": "duckdb", "sql": PLACE}]}},
+        ["of/0/path", "of/1/sql"],
+    ),
     ({"dataset": {"parquet_paths": PLACE, "deep": {"a": [PLACE]}}}, ["deep/a/0"]),
     ({"trainer": "digits", "hyperparams": {"learning_rate": PLACE, "data": PLACE}}, ["learning_rate", "data"]),
     ({"trainer": "transformers", "hyperparams": {"config": {"a": PLACE}, "model": "/m"}}, ["config/a"]),

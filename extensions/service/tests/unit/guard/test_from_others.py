@@ -129,6 +129,11 @@ ATTACKS: dict[str, tuple[dict[str, Any], Sequence[dict[str, Any]], str]] = {
         "control character or a line separator",
     ),
     "lines in a key": ({}, [{"hyperparams": {"a\nb": 1}}], "the key has a control character"),
+    "the source of a part": (
+        {"plugins": ["digits", "mix"]},
+        [{"dataset": {"source": "mix", "of": [{"source": source}]}} for source in ("csv", "evil:Source", "lance")],
+        "",
+    ),
     "a module alone": ({"plugins": ["*"]}, jobs_with("/trainer", ["pytest", "hostcore_toolkit"]), "is an import path"),
     "code": ({"plugins": ["*"]}, RUNS_CODE, "runs code or programs"),
     "code by name": ({"plugins": ["process", "lightning", "nemo"]}, RUNS_CODE, "runs code or programs"),
