@@ -5,8 +5,9 @@ Beside the parts' own orders, it is a pure function of the weights, the seed and
 1. The weights become whole numbers w with the smallest sum P ≤ 65,536 that has their proportions; where there is
    none, parts of 65,536. Each P rows have w rows of each part.
 2. That is repeated for a period of at least 8,192 rows. Row n of a part (from 0) comes in one of the slots ⌊nP / w⌋ + 1
-   to ⌈(n + 1)P / w⌉, which exist [1]_: so at each place every part is less than one row from its exact share. Of the
-   rows that may come in a slot, the one whose slots end first does; of these, that of the first part.
+   to ⌈(n + 1)P / w⌉: so at each place every part is less than one row from its exact share. Of the rows that may come
+   in a slot, the one whose slots end first does; of these, that of the first part. There always is one (Tijdeman: The
+   Chairman Assignment Problem. Discrete Mathematics 32, 1980).
 3. Neighbours are exchanged at random, where both stay in their slots: in 64 turns those at slots 1 and 2, 3 and 4, …,
    or 2 and 3, 4 and 5, …, by the first bits of raw outputs of Philox with key (seed, 0) and counter (0, 3, 0, 0).
    Without this step, two ranks could see one part each.
@@ -18,8 +19,6 @@ Beside the parts' own orders, it is a pure function of the weights, the seed and
 where an epoch ends: with the step in which the last part has been read once (``repeat``), or with the last step before
 the first part has nothing left (``stop``). In ``drop`` each epoch is one pass over all parts; where one ends, the
 periods begin anew with the weights of the others. A stage that has no rows left ends there.
-
-.. [1] Tijdeman: The Chairman Assignment Problem. Discrete Mathematics 32, 1980.
 """
 
 import heapq
@@ -79,13 +78,17 @@ class Period:
 
 def whole_numbers(weights: tuple[float, ...]) -> Indices:
     """Return weights as rows of each part; see step 1 above."""
-    wanted = np.array(weights) / sum(weights) * np.arange(1, _MOST_ROWS + 1)[:, None]
-    is_whole = (np.abs(wanted - np.rint(wanted)) <= _WHOLE).all(axis=1)
+    shares, sizes = np.array(weights) / sum(weights), np.arange(1, _MOST_ROWS + 1)
+    is_whole = np.full(_MOST_ROWS, True)
+    for share in shares:
+        wanted = share * sizes
+        is_whole &= np.abs(wanted - np.rint(wanted)) <= _WHOLE
     if is_whole.any():
-        whole: Indices = np.rint(wanted[np.argmax(is_whole)]).astype(np.int64)
+        whole: Indices = np.rint(shares * sizes[np.argmax(is_whole)]).astype(np.int64)
         return whole
-    rows: Indices = np.floor(wanted[-1]).astype(np.int64)
-    rows[np.argsort(rows - wanted[-1], kind="stable")[: _MOST_ROWS - rows.sum()]] += 1
+    wanted = shares * _MOST_ROWS
+    rows: Indices = np.floor(wanted).astype(np.int64)
+    rows[np.argsort(rows - wanted, kind="stable")[: _MOST_ROWS - rows.sum()]] += 1
     return rows
 
 
