@@ -116,7 +116,7 @@ def test_validations_in_the_words_of_the_trainer(
 ) -> None:
     sections = {"validation": section(40)}
     ctx = context("Plain", Job(validate_every=validate_every, accumulate=accumulate, global_batch_size=8, **sections))
-    ctx.dataset = Indices(160)
+    ctx.dataset, ctx.steps_per_epoch = Indices(160), 20
     view = TrainerView(ctx, Classifier(), None, [], ctx.hyperparams)
     assert (view.val_check_interval, view.check_val_every_n_epoch) == found
 
