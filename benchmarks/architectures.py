@@ -1,11 +1,11 @@
-"""Causal architectures of the installed transformers, each as a tiny model: trained, saved, read again, gone on with.
+"""Architectures of the installed transformers, each as a tiny model: trained, saved, read again, gone on with.
 
-    python benchmarks/architectures.py [--only mixtral qwen3_moe] [--json FILE]
+    python benchmarks/architectures.py [--task causal-lm] [--only mixtral qwen3_moe] [--json FILE]
 
-A row is an architecture that makes a model from its configuration with a few small sizes. It trains three steps with
-the trainer ``transformers``; its checkpoint behind the second is read by ``from_pretrained``, and by a new trainer that
-makes the third step again: all tensors and the loss have to be the same to the last bit. The table counts how far each
-came.
+A row is an architecture of the task that makes a model from its configuration with a few small sizes. It trains three
+steps with the trainer ``transformers``; its checkpoint behind the second is read by ``from_pretrained``, and by a new
+trainer that makes the third step again: all tensors and the loss have to be the same to the last bit. The table counts
+how far each came.
 """
 
 import argparse
@@ -44,6 +44,20 @@ SIZES: Mapping[str, Any] = {
     **dict.fromkeys(("q_lora_rank", "kv_lora_rank"), 16),
     **dict.fromkeys(("head_dim", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim"), 8),
     "rotary_dim": 4,
+    # Of images.
+    "image_size": 64,
+    "patch_size": 8,
+    # Of audio.
+    **dict.fromkeys(("conv_dim", "tdnn_dim"), (16, 16)),
+    "conv_kernel": (10, 3),
+    "conv_stride": (5, 2),
+    "conv_bias": False,
+    "num_feat_extract_layers": 2,
+    "num_conv_pos_embeddings": 16,
+    "num_conv_pos_embedding_groups": 2,
+    "num_mel_bins": 80,
+    "max_source_positions": 50,
+    "max_target_positions": 64,
     "pad_token_id": 0,
     "bos_token_id": 1,
     "eos_token_id": 1,
@@ -82,8 +96,9 @@ def tiny(kind: str) -> Mapping[str, Any]:
 
     known = CONFIG_MAPPING[kind]()
     config = _sizes(known)
-    if getattr(known, "text_config", None) is not None:
-        config["text_config"] = _sizes(known.text_config)
+    for part in ("text_config", "vision_config"):
+        if getattr(known, part, None) is not None:
+            config[part] = _sizes(getattr(known, part))
     return {"model_type": kind, **config}
 
 
@@ -100,13 +115,24 @@ def _takes(config: Any, name: str) -> bool:
     return hasattr(config, name) and (getattr(config, name) is not None or name in {"pad_token_id", "n_inner"})
 
 
-def save_tokenizer(folder: Path) -> None:
+def save_processors(folder: Path) -> None:
+    """A tokenizer, and processors by what they are of; Whisper's takes features of one length."""
     from tokenizers import Tokenizer, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
+    from transformers import (
+        PreTrainedTokenizerFast,
+        ViTImageProcessorPil,
+        Wav2Vec2FeatureExtractor,
+        WhisperFeatureExtractor,
+    )
+
+    ViTImageProcessorPil().save_pretrained(folder / "images")
+    Wav2Vec2FeatureExtractor().save_pretrained(folder / "audio")
+    WhisperFeatureExtractor(chunk_length=1).save_pretrained(folder / "whisper")
 
     tokenizer = Tokenizer(models.WordLevel({"<pad>": 0, "</s>": 1, "a": 2}, unk_token="a"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="<pad>", eos_token="</s>").save_pretrained(folder)
+    made = PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="<pad>", eos_token="</s>", mask_token="a")
+    made.save_pretrained(folder / "tokenizer")
 
 
 def context(hyperparams: Any) -> Any:
@@ -115,35 +141,79 @@ def context(hyperparams: Any) -> Any:
     return StepContext(job=Job(max_steps=3), hyperparams=hyperparams, run_state=RunState(total_steps=3))
 
 
+def rows(task: str, model: Any, number: int) -> dict[str, torch.Tensor]:
+    """Two rows of random numbers, as the task encodes them."""
+    drawn = torch.Generator().manual_seed(number)
+    ids = torch.randint(2, VOCABULARY, (2, 16), generator=drawn)
+    text = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    labels = {
+        "sequence-classification": ids[:, 0] % 2,
+        "token-classification": ids % 2,
+        "question-answering": ids[:, :2] % 16,
+        "image-classification": ids[:, 0] % 2,
+        "audio-classification": ids[:, 0] % 2,
+        "contrastive": torch.arange(2),
+        "ctc": ids[:, :3],
+    }.get(task, ids)
+    if task in {"image-classification", "contrastive"}:
+        side = getattr(getattr(model.config, "vision_config", model.config), "image_size", None) or 64
+        pixels = torch.rand((2, 3, side, side) if isinstance(side, int) else (2, 3, *side), generator=drawn)
+        text = {"pixel_values": pixels, **(text if task == "contrastive" else {})}
+    elif task in {"audio-classification", "ctc", "speech-to-text"}:
+        shape: tuple[int, ...] = (2, 4000)
+        config = model.config
+        if config.model_type == "audio-spectrogram-transformer":
+            shape = (2, config.max_length, config.num_mel_bins)
+        elif model.main_input_name == "input_features":
+            features = getattr(config, "feature_projection_input_dim", 80)
+            shape = (2, 80, 100) if config.model_type == "whisper" else (2, 100, features)
+        text = {model.main_input_name: torch.rand(shape, generator=drawn)}
+    return {**text, "labels": labels}
+
+
 def step(trainer: Any, state: Any, ctx: Any, number: int) -> float:
-    ids = torch.randint(2, VOCABULARY, (2, 16), generator=torch.Generator().manual_seed(number))
     from hostcore_toolkit import seed_everything
 
-    batch = trainer.prepare_batch({"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": ids}, state, ctx)
+    batch = trainer.prepare_batch(rows(ctx.hyperparams.task, state.plain, number), state, ctx)
     seed_everything(number)  # of dropout, of routers with noise, of BigBird's random blocks
     return float(trainer.train_step(batch, state, ctx).metrics["loss"])
 
 
-def try_one(kind: str, folder: Path, tokenizer: Path) -> None:
+def try_one(task: str, kind: str, folder: Path, given: Path) -> None:
     """Take an architecture all the way.
 
     :raises Failed: Where it ends before.
     """
+    import transformers
     from safetensors.torch import save_file
-    from transformers import AutoConfig, AutoModelForCausalLM
 
     from hostcore_hookspecs import InvalidSettings
     from hostcore_transformers.hyperparams import Hyperparams
+    from hostcore_transformers.tasks import kinds_of_tasks
     from hostcore_transformers.trainer import TransformersTrainer
 
+    auto = getattr(transformers, kinds_of_tasks()[task].auto)
     with stage("no tiny model"):
         config = dict(tiny(kind))
-        given = {**config}
+        if task != "causal-lm" and transformers.CONFIG_MAPPING[kind]().is_encoder_decoder:
+            config["decoder_start_token_id"] = 1
+        keys = {**config}
         with torch.device("meta"):
-            made = AutoModelForCausalLM.from_config(AutoConfig.for_model(given.pop("model_type"), **given))
+            made = auto.from_config(transformers.AutoConfig.for_model(keys.pop("model_type"), **keys))
         if (size := sum(one.numel() for one in made.parameters())) > LARGEST:
             raise Failed("no tiny model", f"{size / 1e6:.0f} million parameters")
-    ctx = context(Hyperparams(config=config, tokenizer=tokenizer, max_length=16, learning_rate=1e-3))
+    processor = given / (kind if (given / kind).exists() else next(iter(kinds_of_tasks()[task].reads[-1:])))
+    ctx = context(
+        Hyperparams(
+            task=task,  # type: ignore[arg-type]
+            config=config,
+            tokenizer=given / "tokenizer",
+            processor=processor,
+            max_length=16,
+            stride=4,
+            learning_rate=1e-3,
+        )
+    )
     first = TransformersTrainer()
     torch.manual_seed(0)
     try:
@@ -161,7 +231,7 @@ def try_one(kind: str, folder: Path, tokenizer: Path) -> None:
         first.save_checkpoint(state, str(folder), ctx)
         weights = {name: tensor.clone() for name, tensor in payload["weights"].items()}
         save_file(_untied(payload["weights"]), folder / "model.safetensors", {"format": "pt"})
-        read, found = AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True)
+        read, found = auto.from_pretrained(folder, output_loading_info=True)
         compare(state.plain.state_dict(), read.state_dict(), "not read alike")
         if missing := found["missing_keys"]:
             raise Failed("not read alike", f"missing: {min(missing)}")
@@ -198,7 +268,7 @@ def compare(ours: Mapping[str, torch.Tensor], theirs: Mapping[str, torch.Tensor]
             raise Failed(where, f"{name} differs")
 
 
-def tried(kind: str, tokenizer: Path) -> tuple[str, str]:
+def tried(task: str, kind: str, given: Path) -> tuple[str, str]:
     def expired(*_: Any) -> None:
         raise TimeoutError(f"more than {LIMIT_SECONDS} seconds")
 
@@ -206,7 +276,7 @@ def tried(kind: str, tokenizer: Path) -> tuple[str, str]:
     signal.alarm(LIMIT_SECONDS)
     with tempfile.TemporaryDirectory() as folder:
         try:
-            try_one(kind, Path(folder), tokenizer)
+            try_one(task, kind, Path(folder), given)
         except Failed as failed:
             return failed.args[0], failed.args[1]
         finally:
@@ -215,10 +285,13 @@ def tried(kind: str, tokenizer: Path) -> tuple[str, str]:
 
 
 def main() -> None:
-    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as CAUSAL
+    import transformers
     from transformers.utils import logging
 
+    from hostcore_transformers.tasks import kinds_of_tasks
+
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--task", choices=kinds_of_tasks(), default="causal-lm")
     parser.add_argument("--only", nargs="*", default=[])
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
@@ -228,9 +301,10 @@ def main() -> None:
     torch.set_num_threads(1)
     results = {}
     with tempfile.TemporaryDirectory() as folder:
-        save_tokenizer(Path(folder))
-        for kind in options.only or sorted(CAUSAL):
-            results[kind] = tried(kind, Path(folder))
+        save_processors(Path(folder))
+        known = getattr(transformers, kinds_of_tasks()[options.task].auto)._model_mapping
+        for kind in options.only or sorted({one.model_type for one in known}):
+            results[kind] = tried(options.task, kind, Path(folder))
             sys.stdout.write(f"{kind:32} {results[kind][0]:22} {results[kind][1]}\n")
             sys.stdout.flush()
     counts = Counter(one for one, _ in results.values())

@@ -39,7 +39,7 @@ def is_file(kind: pa.DataType) -> bool:
     """Return whether values are the contents of files, or structs of these as ``datasets`` has them."""
     if pa.types.is_struct(kind):
         return any(one.name == "bytes" and is_file(one.type) for one in kind)
-    return any(one(kind) for one in (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary))
+    return any(one(kind) for one in (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view))
 
 
 def is_list(kind: pa.DataType) -> bool:

@@ -11,10 +11,16 @@ from hostcore_transformers.columns import Column, is_file, is_list, values_of
 
 
 def _is_image(kind: pa.DataType) -> bool:
-    return is_file(kind) or (is_list(kind) and is_list(kind.value_type))
+    return is_file(kind) or (is_list(kind) and is_list(kind.value_type) and bool(pa.types.is_integer(_innermost(kind))))
 
 
-IMAGE: Final = Column(_is_image, 'images are files as bytes, structs of them with "bytes", or lists of rows of pixels')
+def _innermost(kind: pa.DataType) -> pa.DataType:
+    return _innermost(kind.value_type) if is_list(kind) else kind
+
+
+IMAGE: Final = Column(
+    _is_image, 'images are files as bytes, structs of them with "bytes", or lists of rows of pixels from 0 to 255'
+)
 
 
 def images_of(rows: pa.RecordBatch, column: str) -> list[Any]:

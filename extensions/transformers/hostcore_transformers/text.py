@@ -13,6 +13,7 @@ from torch import Tensor
 
 from hostcore_hookspecs import InvalidData
 from hostcore_transformers.answers import answer_labels
+from hostcore_transformers.columns import values_of
 from hostcore_transformers.hyperparams import Hyperparams
 from hostcore_transformers.loss import IGNORED
 
@@ -84,6 +85,17 @@ class Texts:
         padded = self.padded([(ids if ids[-1:] == end else [*ids, *end])[:longest] for ids in encoded])
         return padded["input_ids"].masked_fill(padded["attention_mask"] == 0, IGNORED)
 
+    def captions(self, rows: pa.RecordBatch) -> list[list[int]]:
+        """Tokenize texts; cut to ``max_length`` before the end token, which models like CLIP read them from.
+
+        :raises InvalidData: When a row has no text.
+        """
+        tokenizer, longest = self._tokenizer, self._hyperparams.max_length
+        texts = values_of(rows, self._hyperparams.text_column)
+        encoded: list[list[int]] = tokenizer(texts, truncation=True, max_length=longest)["input_ids"]
+        end = tokenizer.eos_token_id
+        return [ids if end is None or end in ids else [*ids[: longest - 1], end] for ids in encoded]
+
     def token_ids(self, rows: pa.RecordBatch) -> list[list[int]]:
         """Tokenize the text or the conversation of each row; cut to ``max_length`` unless blocks are made of them.
 
@@ -99,11 +111,7 @@ class Texts:
         texts = rows.column(hyperparams.text_column).to_pylist()
         if None in texts:
             raise InvalidData(f'row {texts.index(None)} of a batch has no text in "{hyperparams.text_column}"')
-        ends = (
-            hyperparams.task in {"causal-lm", "contrastive"}
-            and hyperparams.append_eos
-            and tokenizer.eos_token_id is not None
-        )
+        ends = hyperparams.task == "causal-lm" and hyperparams.append_eos and tokenizer.eos_token_id is not None
         if longest is not None and not ends:
             return list(tokenizer(texts, truncation=True, max_length=longest)["input_ids"])
         encoded = tokenizer(texts)["input_ids"]

@@ -30,11 +30,10 @@ class ReadsAudio(Task):
 
     def check_model(self, model: Any, pointer: str) -> None:
         extractor, config = self.processors.audio, model.config
-        for name, own, needed in (
-            ("feature_size", getattr(extractor, "feature_size", None), getattr(config, "num_mel_bins", None)),
-            ("nb_max_frames", getattr(extractor, "nb_max_frames", None), _frames(config)),
-        ):
-            if own is not None and needed is not None and own != needed:
+        if config.model_type != "whisper":
+            return
+        for name, needed in (("feature_size", config.num_mel_bins), ("nb_max_frames", 2 * config.max_source_positions)):
+            if (own := getattr(extractor, name, None)) != needed:
                 raise InvalidSettings(
                     "/processor" if self.hyperparams.processor else pointer,
                     f'the "{name}" of the processor is {own}, and the model takes {needed}',
@@ -157,12 +156,7 @@ class SpeechToText(ReadsAudio, SequenceToSequence):
 
     def inputs(self, model: Any, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         labels = tensors["labels"]
-        if bool((labels[:, 0] == model.config.decoder_start_token_id).all()):
+        start = getattr(model.config, "decoder_start_token_id", None)
+        if start is not None and bool((labels[:, 0] == start).all()):
             labels = labels[:, 1:]  # the tokenizer has written what a target begins with
         return super().inputs(model, {**tensors, "labels": labels})
-
-
-def _frames(config: Any) -> int | None:
-    """Return the frames that Whisper's encoder takes; None: any."""
-    places: int | None = getattr(config, "max_source_positions", None) if config.model_type == "whisper" else None
-    return None if places is None else 2 * places

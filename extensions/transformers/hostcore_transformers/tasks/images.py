@@ -60,6 +60,11 @@ class ImageClassification(ReadsImages, Classification):
     auto = "AutoModelForImageClassification"
     head = ("classifier", "head")
 
+    def check_model(self, model: Any, pointer: str) -> None:
+        if model.main_input_name != "pixel_values":
+            message = f'{type(model).__name__} reads "{model.main_input_name}" in place of pixels'
+            raise InvalidSettings(pointer, message, hint="use a model that reads pixels, such as ViT or ConvNeXt")
+
     def encode(self, rows: pa.RecordBatch, rng: np.random.Generator) -> Mapping[str, Tensor]:
         return {**self.pixels(rows), "labels": self.labels(rows)}
 
@@ -84,7 +89,7 @@ class Contrastive(ReadsImages):
 
     def encode(self, rows: pa.RecordBatch, rng: np.random.Generator) -> Mapping[str, Tensor]:
         texts = Texts(self.processors.tokenizer, self.hyperparams)
-        return {**texts.padded(texts.token_ids(rows)), **self.pixels(rows), "labels": torch.arange(len(rows))}
+        return {**texts.padded(texts.captions(rows)), **self.pixels(rows), "labels": torch.arange(len(rows))}
 
     def loss(self, outputs: Any, batch: Batch, model: Any, *, smoothing: float = 0.0) -> Tensor:
         if batch.predicted == 1 and model.training:

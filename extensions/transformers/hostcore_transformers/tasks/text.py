@@ -198,7 +198,8 @@ class SequenceToSequence(Task):
         return {**texts.padded(texts.token_ids(rows)), "labels": labels}
 
     def inputs(self, model: Any, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        if model.config.decoder_start_token_id is None:
+        start = getattr(model.config, "decoder_start_token_id", None)
+        if start is None:
             message = 'the model\'s configuration has no "decoder_start_token_id", with which a target begins'
             pointer = "/config" if self.hyperparams.config else "/model"
             raise InvalidSettings(pointer, message, hint="set it; of T5 it is the token to pad with")
@@ -206,7 +207,7 @@ class SequenceToSequence(Task):
         if hasattr(model, "prepare_decoder_input_ids_from_labels"):
             before = model.prepare_decoder_input_ids_from_labels(labels=labels)
         else:
-            before = nn.functional.pad(labels, (1, -1), value=model.config.decoder_start_token_id)
+            before = nn.functional.pad(labels, (1, -1), value=start)
             before = before.masked_fill(before == IGNORED, model.config.pad_token_id)
         return {**tensors, "decoder_input_ids": before}
 

@@ -15,7 +15,6 @@ from transformers_workshop import BERT, FRAMEWORK, LLAMA, save_tokenizer
 
 NO_BEGINNING = {
     "model_type": "t5", "vocab_size": 320, "d_model": 8, "d_kv": 4, "d_ff": 8, "num_layers": 1, "num_heads": 2,
-    "decoder_start_token_id": None,
 }  # fmt: skip
 CASES = {
     "no model": ({"config": {}}, "/hyperparams/model", "the job names no model"),

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from safetensors.torch import load_file
 from transformers_media import png, save_processors
 from transformers_workshop import BERT, losses_with, texts
 
@@ -290,6 +291,17 @@ def columns(workshop: Any) -> Mapping[str, list[Any]]:
     }
     pq.write_table(pa.table(made), workshop.path / "tasks.parquet")
     return made
+
+
+def test_a_new_head_is_begun_anew_and_trained_with_the_adapters(
+    workshop: Any, columns: Mapping[str, list[Any]]
+) -> None:
+    folder = workshop.model("five-classes", VIT, "AutoModelForImageClassification", num_labels=5)
+    settings = {"model": folder, "new_head": True, "lora": {"rank": 2, "target_modules": ["q_proj"]}}
+    data = {"parquet_paths": ["tasks.parquet"], "batch_size": 4}
+    done = workshop.done("new-head", {**CASES["vit"].settings, **settings}, dataset=data, max_steps=2)
+    stored = load_file(done.trained(2) / "adapter_model.safetensors")
+    assert stored["base_model.model.classifier.weight"].shape == (len(CLASSES), 32)
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -214,6 +214,7 @@ WRONG_MEDIA = {
          "label": [0]}, IMAGES, "has no image",
     ),
     "text for an image": ({"image": ["a.png"], "label": [0]}, IMAGES, "images are files as bytes"),
+    "pixels from 0 to 1": ({"image": [[[0.5]]], "label": [0]}, IMAGES, "rows of pixels from 0 to 255"),
     "large pixels": ({"image": [[[300, 2], [3, 4]]], "label": [0]}, IMAGES, "has no image"),
     "no WAV": ({"audio": [b"fLaC"], "label": [0]}, AUDIO, 'row 0 of a batch has no audio in "audio"'),
     "another rate": ({"audio": [wav(b"\0\1", rate=8000)], "label": [0]}, AUDIO, "8,000 samples in a second"),
@@ -281,6 +282,15 @@ def test_a_model_or_a_processor_that_does_not_fit_the_task_is_refused(
     assert message in str(refused.value)
     assert refused.value.pointer == pointer
     assert refused.value.hint
+
+
+def test_a_long_text_of_an_image_keeps_its_end(media: Path, tokenizer_folder: Path) -> None:
+    columns = {"image": [png(PIXELS)] * 2, "text": [" ".join(WORDS), "oak"]}
+    found = made(media, tokenizer_folder, columns, {**CONTRASTIVE, "max_length": 8})
+    end = AutoTokenizer.from_pretrained(tokenizer_folder).eos_token_id
+    assert found["input_ids"].shape == (2, 8)
+    assert (found["input_ids"] == end).sum(1).tolist() == [1, 1]
+    assert found["input_ids"][0, -1] == end
 
 
 def test_images_of_another_size_than_the_model_takes_are_one_error(media: Path, tokenizer_folder: Path) -> None:
