@@ -139,6 +139,7 @@ def build_model(hyperparams: Hyperparams, task: "Task", ctx: StepContext) -> Any
         if folder is None:
             given = _with_ends(hyperparams.config, tokenizer)
             config = transformers.AutoConfig.for_model(given.pop("model_type"), **given, **extra)
+            config.architectures = []  # with None, transformers finds no class where a task has several (DeiT)
             model = auto.from_config(config, trust_remote_code=False, **attention)
         else:
             head = {"ignore_mismatched_sizes": True} if hyperparams.new_head else {}
@@ -162,6 +163,7 @@ def build_model(hyperparams: Hyperparams, task: "Task", ctx: StepContext) -> Any
             'the task "seq2seq" trains both'
         )
     task.check_model(model, pointer)
+    model.config.architectures = [type(model).__name__]  # as save_pretrained writes it
     if tokenizer is not None:
         _check_vocabulary(model, tokenizer, pointer)
         _check_length(model, hyperparams.max_length)

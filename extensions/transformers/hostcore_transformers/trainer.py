@@ -265,7 +265,11 @@ class TransformersTrainer:
         if self.settings(ctx).lora is not None:
             state.plain.peft_config["default"].save_pretrained(output_dir)
         else:
-            state.plain.config.save_pretrained(output_dir)
+            config = state.plain.config
+            config.save_pretrained(output_dir)
+            if type(config).from_pretrained(output_dir, local_files_only=True).num_labels != config.num_labels:
+                # It leaves out two labels as if they were any configuration's default, and BART's is three.
+                config.to_json_file(Path(output_dir) / "config.json", use_diff=False)
             if state.plain.can_generate():
                 state.plain.generation_config.save_pretrained(output_dir)
         self._own_task(ctx).processors.save(output_dir)

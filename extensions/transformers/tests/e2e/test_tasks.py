@@ -1,6 +1,7 @@
 """Each task beside ``transformers.Trainer`` and the model's own loss, on rows as transformers' examples make them."""
 
 import io
+import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -293,6 +294,26 @@ def columns(workshop: Any) -> Mapping[str, list[Any]]:
     return made
 
 
+def test_two_classes_are_read_again_where_the_architecture_has_three_by_default(
+    workshop: Any, columns: Mapping[str, list[Any]]
+) -> None:
+    import transformers
+
+    bart = {"model_type": "bart", "vocab_size": 320, "d_model": 16, "encoder_layers": 1, "decoder_layers": 1,
+            "encoder_attention_heads": 2, "decoder_attention_heads": 2, "encoder_ffn_dim": 16, "decoder_ffn_dim": 16,
+            "max_position_embeddings": 64}  # fmt: skip
+    rows = [{"text": f"{one} </s>", "label": len(one) % 2} for one in columns["text"]]
+    pq.write_table(pa.Table.from_pylist(rows), workshop.path / "two.parquet")
+    data = {"parquet_paths": ["two.parquet"], "batch_size": 4}
+    settings = {"config": bart, "task": "sequence-classification"}
+    done = workshop.done("two-classes-of-bart", settings, dataset=data, max_steps=2)
+    model, found = transformers.AutoModelForSequenceClassification.from_pretrained(
+        done.trained(2), output_loading_info=True
+    )
+    assert model.config.num_labels == 2
+    assert not found["missing_keys"]
+
+
 def test_a_new_head_is_begun_anew_and_trained_with_the_adapters(
     workshop: Any, columns: Mapping[str, list[Any]]
 ) -> None:
@@ -329,6 +350,7 @@ def test_a_task_has_the_losses_of_transformers_trainer_and_from_pretrained_reads
     assert list(done.metrics().values()) == theirs
     trained = auto.from_pretrained(done.trained(STEPS))
     assert all(torch.equal(one, other) for one, other in zip(trained.parameters(), model.parameters(), strict=True))
+    assert json.loads((done.trained(STEPS) / "config.json").read_text())["architectures"] == [type(model).__name__]
     assert done.validations()[-1].keys() >= {f"val/{one}" for one in case.metrics}
     if "processor" in case.settings:
         kind = transformers.AutoImageProcessor if "pixel_values" in rows[0] else transformers.AutoFeatureExtractor
