@@ -28,6 +28,7 @@ EXTRAS: Final[Mapping[tuple[str, str], str]] = MappingProxyType(
         ("command", "debug"): "debug",
         ("command", "doctor"): "inspect",
         ("command", "environments"): "environments",
+        ("command", "export"): "inspect",
         ("command", "report"): "inspect",
         ("command", "rows"): "debug",
         ("command", "serve"): "service",

@@ -22,6 +22,7 @@ COMMANDS = (
         "doctor",
         "environments",
         "evaluate",
+        "export",
         "gc",
         "list",
         "logs",

@@ -74,6 +74,7 @@ TORCH_ROOMS = (
     "hostcore_debug.replay_check",
     "hostcore_inspect.bits",
     "hostcore_inspect.doctor",
+    "hostcore_inspect.export",
     "hostcore_lightning",
     "hostcore_transformers",
     "hostcore.checkpoints.encoding",
