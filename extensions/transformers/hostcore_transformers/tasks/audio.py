@@ -109,6 +109,22 @@ class Ctc(ReadsAudio):
         labels = padded["input_ids"].masked_fill(padded["attention_mask"] == 0, IGNORED)
         return {**self.sounds(rows), "labels": labels}
 
+    def inputs(self, model: Any, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        labels = tensors["labels"]
+        there = labels >= 0
+        repeated = (labels[:, 1:] == labels[:, :-1]) & there[:, 1:]  # between two that are alike, a frame has nothing
+        needed = there.sum(-1) + repeated.sum(-1)
+        frames = _frames(model, {name: one for name, one in tensors.items() if name != "labels"})
+        short = (frames < needed.clamp(min=1)) & (not model.config.ctc_zero_infinity or frames < 1)
+        if bool(short.any()):
+            row = int(short.nonzero()[0])
+            raise InvalidData(
+                f"the audio of row {row} of a batch has {max(int(frames[row]), 0)} frames, and its text needs "
+                f"{int(needed[row])}",
+                hint='leave such rows out, or set "ctc_zero_infinity" in the configuration of the model',
+            )
+        return tensors
+
     def predicted(self, labels: Tensor) -> int:
         return len(labels)
 
@@ -117,11 +133,7 @@ class Ctc(ReadsAudio):
         labels = batch.labels
         there = labels >= 0
         lengths = there.sum(-1)
-        mask = batch.inputs.get("attention_mask")
-        if mask is None:
-            mask = torch.ones_like(next(iter(batch.inputs.values())), dtype=torch.int64)
-            mask = mask if mask.dim() == 2 else mask[..., 0]
-        frames = model._get_feat_extract_output_lengths(mask.sum(-1)).long()
+        frames = _frames(model, batch.inputs)
         with torch.backends.cudnn.flags(enabled=False):
             losses = nn.functional.ctc_loss(
                 nn.functional.log_softmax(outputs.logits, dim=-1, dtype=torch.float32).transpose(0, 1),
@@ -160,3 +172,13 @@ class SpeechToText(ReadsAudio, SequenceToSequence):
         if start is not None and bool((labels[:, 0] == start).all()):
             labels = labels[:, 1:]  # the tokenizer has written what a target begins with
         return super().inputs(model, {**tensors, "labels": labels})
+
+
+def _frames(model: Any, inputs: Mapping[str, Tensor]) -> Tensor:
+    """Return the frames that a model makes of each row, int64 of shape (rows,)."""
+    mask = inputs.get("attention_mask")
+    if mask is None:
+        mask = torch.ones_like(next(iter(inputs.values())), dtype=torch.int64)
+        mask = mask if mask.dim() == 2 else mask[..., 0]
+    frames: Tensor = model._get_feat_extract_output_lengths(mask.sum(-1)).long()
+    return frames

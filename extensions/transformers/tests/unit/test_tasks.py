@@ -304,6 +304,20 @@ def test_images_of_another_size_than_the_model_takes_are_one_error(media: Path, 
         trainer.train_step(batch, state, ctx)
 
 
+def test_audio_that_is_too_short_for_its_text_is_one_error(media: Path, tokenizer_folder: Path) -> None:
+    config = {
+        "model_type": "wav2vec2", "hidden_size": 16, "intermediate_size": 8, "num_hidden_layers": 1,
+        "num_attention_heads": 2, "conv_dim": [16], "conv_kernel": [10], "conv_stride": [5],
+        "num_feat_extract_layers": 1, "num_conv_pos_embeddings": 4, "num_conv_pos_embedding_groups": 2,
+    }  # fmt: skip
+    settings = {**CTC, "processor": media / "audio", "tokenizer": media / "characters", "config": config}
+    trainer, state, ctx = configured(tokenizer_folder, settings)
+    values = {"input_values": torch.zeros(1, 25), "labels": torch.tensor([[7, 8, 9, IGNORED]])}  # of 4 frames
+    assert trainer.prepare_batch(values, state, ctx).predicted == 1
+    with pytest.raises(InvalidData, match="row 0 of a batch has 4 frames, and its text needs 5"):
+        trainer.prepare_batch({**values, "labels": torch.tensor([[7, 7, 8, 9]])}, state, ctx)
+
+
 def test_what_a_tokenizer_writes_before_a_target_is_not_learned_twice(media: Path, tokenizer_folder: Path) -> None:
     settings = {**SPEECH, "processor": media / "mel", "config": WHISPER}
     trainer, state, ctx = configured(tokenizer_folder, settings)
