@@ -12,7 +12,7 @@ from hostcore.job.names import DATA_SECTIONS
 from hostcore.job.paths import with_absolute_paths
 from hostcore.job.pointers import Problems, escaped, tokens
 from hostcore.job.rules import check_global_batch, check_rules, wrong_references
-from hostcore.job.sections import DatasetSpec
+from hostcore.job.sections import DatasetSpec, dataset_keys
 from hostcore.job.spec import JobSpec
 from hostcore.job.wording import found
 from hostcore_hookspecs.errors import HostcoreError
@@ -48,6 +48,48 @@ def needed(spec: JobSpec, sections: Any) -> dict[str, Any]:
 def _wrong(message: str) -> HostcoreError:
     hint = f"the sections are {', '.join(DATA_SECTIONS)}, each an object as a job has it"
     return HostcoreError(message, code="trainer.data_sections", pointer="", hint=hint)
+
+
+#: Keys of the training data that what is held out of it does not have: about an order, or about proportions.
+_OF_TRAINING: Final = ("fraction", "shuffle", "shuffle_window", "window_bytes", "lanes", "stages", "exhausted")
+
+
+def with_fractions(job: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A job that holds rows of its dataset out of the training, for each ``{"fraction": 0.05}`` of its other splits.
+
+    :param job: As written, with absolute paths. Without a dataset, it is returned as it is.
+    :raises Errors: A fraction is none, or stands beside other data.
+    """
+    dataset, problems, end, held_out = job.get("dataset"), Problems(), 1.0, {}
+    for split in SPLITS:
+        section = job.get(split)
+        if isinstance(dataset, Mapping) and isinstance(section, Mapping) and "fraction" in section:
+            start = problems.gather(split, _held_out_from, section, dataset, end)
+            kept = {key: value for key, value in dataset.items() if key not in _OF_TRAINING}
+            if isinstance(parts := kept.get("of"), Sequence):
+                kept["of"] = [{key: value for key, value in part.items() if key != "weight"} for part in parts]
+            own = {key: value for key, value in section.items() if key != "fraction"}
+            held_out[split] = {**kept, **own, "hash_range": [start, end]}
+            end = start or end
+    problems.check()
+    return {**job, **held_out, "dataset": {**dataset, "hash_range": [0, end]}} if held_out and dataset else job
+
+
+def _held_out_from(section: Mapping[str, Any], dataset: Mapping[str, Any], end: float) -> float:
+    """Return where the hashes of held-out rows begin that end somewhere."""
+    if "hash_range" in dataset:
+        message, hint = "the dataset has a hash_range already", "give the section one, too, in place of a fraction"
+        raise HostcoreError(message, code="value.invalid", pointer="/fraction", hint=hint)
+    for key in section:
+        if key in ("source", "of", "hash_range") or key not in dataset_keys():
+            message = f'a fraction is held out of the training data, and "{key}" names other data'
+            raise HostcoreError(message, code="value.invalid", pointer=f"/{key}", hint="leave one of the two out")
+    fraction = section["fraction"]
+    start = round(end - fraction, 12) if isinstance(fraction, float) else 0.0
+    if not 0 < start < end:
+        message = f"a fraction is a number above 0 and below {end:g}, not {found(fraction)}"
+        raise HostcoreError(message, code="value.invalid", pointer="/fraction", hint="for example 0.05")
+    return start
 
 
 def with_sections(spec: JobSpec, sections: Mapping[str, Any]) -> JobSpec:

@@ -11,6 +11,7 @@ from typing import Any
 import attrs
 
 from hostcore.errors import Errors, all_errors
+from hostcore.job.data import with_fractions
 from hostcore.job.document import Document, blame
 from hostcore.job.files import INCLUDE, WrongInclude, folder_of, read_job, without_annotations
 from hostcore.job.forms import object_form, structure
@@ -75,6 +76,7 @@ def load_job(
         if profile is not None:
             document = document.with_profile(profile)
         document = _overridden(_with_absolute_places(document, folder), overrides, override_names)
+        document = attrs.evolve(document, job=with_fractions(document.job))
         spec = attrs.evolve(
             _spec(document.job, lambda job: also(job, folder)),
             job_dir=folder,

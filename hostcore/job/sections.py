@@ -2,10 +2,10 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, NoReturn
 
 import attrs
-from annotated_types import Ge, Gt, MinLen
+from annotated_types import Ge, Gt, Lt, MinLen
 
 from hostcore.job.bounds import Pattern
 from hostcore.job.forms import key, object_form
@@ -63,6 +63,8 @@ _SOURCE: Final = {"help": "The data source.", "default": "`parquet` when `parque
 
 def _source(data: "PartSpec | DatasetSpec") -> str:
     """Return the source of data that names none."""
+    if getattr(data, "fraction", None) is not None:
+        _refuse_fraction()
     if "parquet_paths" in data.settings:
         return f"{BUILTIN}parquet"
     if getattr(data, "of", None):
@@ -72,6 +74,15 @@ def _source(data: "PartSpec | DatasetSpec") -> str:
         code="key.missing",
         pointer="/source",
         hint='give "parquet_paths", or name the data source: "source": "arrow"',
+    )
+
+
+def _refuse_fraction() -> NoReturn:
+    raise HostcoreError(
+        "a fraction of the training data is for the validation and the test of a job that has a dataset itself",
+        code="value.invalid",
+        pointer="/fraction",
+        hint="name the data, or give the job a dataset",
     )
 
 
@@ -95,6 +106,10 @@ class DatasetSpec:
     of: Annotated[tuple[PartSpec, ...], MinLen(1)] | None = key(
         "What the source `mix` draws its rows from.", default=None, shown="data of the source's own"
     )
+    fraction: Annotated[float, Gt(0), Lt(1)] | None = key(
+        "Of `validation` and `test`, in place of data: hold so much of the training data out, by a hash of each row.",
+        default=None,
+    )
     source: PluginName = attrs.field(
         metadata={**_SOURCE, "default": f"{_SOURCE['default']}, `mix` with `of`"},
         default=attrs.Factory(_source, takes_self=True),
@@ -113,6 +128,20 @@ class DatasetSpec:
     window_bytes: Annotated[int, Ge(1)] = key(
         "Bytes that a window may take in memory; makes it smaller.", default=64 * 1024 * 1024
     )
+    hash_range: tuple[float, float] | None = key(
+        "Rows whose hash, from 0 to 1, is in this range: what `fraction` stands for.", default=None, shown="all rows"
+    )
+
+    @fraction.validator
+    def _resolved(self, _attribute: "attrs.Attribute[Any]", fraction: float | None) -> None:
+        if fraction is not None:  # of a dataset, or of one that a trainer brings
+            _refuse_fraction()
+
+    @hash_range.validator
+    def _within(self, _attribute: "attrs.Attribute[Any]", ends: tuple[float, float] | None) -> None:
+        if ends is not None and not 0 <= ends[0] < ends[1] <= 1:
+            message = f"{list(ends)} is no range of 0 to 1"
+            raise HostcoreError(message, code="value.invalid", pointer="/hash_range", hint="for example [0, 0.95]")
 
     @of.validator
     def _each_part_once(self, _attribute: "attrs.Attribute[Any]", parts: Sequence[PartSpec] | None) -> None:

@@ -35,6 +35,7 @@ from hostcore.runs.directory import cache_dir
 from hostcore.secrets.reference import remember_secrets
 from hostcore.worker.feed.evaluation import EvaluationFeed, evaluation_feed
 from hostcore.worker.feed.feed import Feed, dataset_feed, mock_feed
+from hostcore.worker.feed.hash_range import with_hash_range
 from hostcore.worker.ranks.rank_info import RankInfo
 from hostcore_hookspecs import DataContext, HostcoreError, InvalidData, InvalidSettings
 from hostcore_hookspecs.data_source import Dataset, DatasetPart
@@ -141,6 +142,7 @@ class Loading:
                 )
                 component = self.found.check(load)
                 if component is not None:
+                    component = with_hash_range(component, self.spec)
                     self._loaded[one.use] = self.trace.of(component) if self.trace is not None else component
 
     def _add_data_of(self, trainer: Component) -> bool:

@@ -18,10 +18,12 @@ from hostcore.runs.directory import RunDirectory
 from hostcore.runs.record import RunRecord
 from hostcore.verification.checkpoint_checks import host_state
 from hostcore.worker.feed.feed import DatasetFeed
+from hostcore.worker.feed.hash_range import HashRange, with_hash_range
 from hostcore.worker.feed.order import Indices
 from hostcore.worker.loading import Sources
 from hostcore.worker.ranks.rank_info import RankInfo
 from hostcore_hookspecs import InvalidData
+from hostcore_hookspecs.data_source import Shard
 
 if TYPE_CHECKING:
     from hostcore_hookspecs.data_source import Dataset
@@ -70,7 +72,10 @@ class RunRows:
             raise NoRows(f"the run {directory.run_id!r} trains on no rows: its job has no dataset")
         selected = [one for one in select(spec, record.selectable(), room="worker") if "#train" in one.use]
         components = [
-            load_component(one, job_dir=spec.job_dir, run_dir=None, import_paths=spec.import_paths) for one in selected
+            with_hash_range(
+                load_component(one, job_dir=spec.job_dir, run_dir=None, import_paths=spec.import_paths), spec
+            )
+            for one in selected
         ]
         ranks = RankInfo(world_size=max(1, record.world_size))
         opened = Sources(spec, Hooks(components), components, ranks, str(directory.path)).training()
@@ -89,7 +94,7 @@ class RunRows:
         self._rows_before = []
         for (file, _), shard in zip(self._names, self._shards, strict=True):
             self._rows_before.append(before[file])
-            before[file] += shard.num_rows
+            before[file] += self._whole(shard)
         self._rows_of = dict(before)
 
     @property
@@ -132,7 +137,14 @@ class RunRows:
     def _place(self, number: int) -> RowPlace:
         shard = int(np.searchsorted(self._starts, number, side="right")) - 1
         file, group = self._names[shard]
-        return RowPlace(file=file, row_group=group, row=number - int(self._starts[shard]) + self._rows_before[shard])
+        row = number - int(self._starts[shard])
+        if isinstance(self._dataset, HashRange):
+            row = int(self._dataset.rows_of(self._shards[shard].id)[row])
+        return RowPlace(file=file, row_group=group, row=row + self._rows_before[shard])
+
+    def _whole(self, shard: Shard) -> int:
+        """Return the rows of a shard, with those that are held out."""
+        return self._dataset.whole_rows(shard.id) if isinstance(self._dataset, HashRange) else shard.num_rows
 
     def number_of(self, file: str, row: int) -> int:
         """Return a row's number, counted through all data.
@@ -152,7 +164,12 @@ class RunRows:
             raise InvalidData(f"{named[0]} has no row {row:,}: it has {rows:,}, counted from 0")
         for shard, (name, _) in enumerate(self._names):
             offset = row - self._rows_before[shard]
-            if name == named[0] and 0 <= offset < self._shards[shard].num_rows:
+            if name == named[0] and 0 <= offset < self._whole(self._shards[shard]):
+                if isinstance(self._dataset, HashRange):
+                    kept = self._dataset.rows_of(self._shards[shard].id)
+                    if offset not in kept:
+                        raise NoRows(f"row {row:,} of {name} is held out: the run did not train on it")
+                    offset = int(np.searchsorted(kept, offset))
                 return int(self._starts[shard]) + offset
         raise AssertionError("a row within a file is in one of its shards")
 
