@@ -57,7 +57,9 @@ class Mixture:
 class Dataset(Protocol):
     """An opened dataset.
 
-    A source may also set ``allow_nulls = True`` on it: then nulls in numeric columns are let through. With ``mixture``,
+    A source may also set ``allow_nulls = True`` on it: then nulls in numeric columns are let through. ``unit``, such as
+    ``batches of an iterable``, names rows that stand for something else, which only what reads them can give again:
+    ``hostcore verify`` reports that these were counted. With ``mixture``,
     a :class:`Mixture`, training draws rows from parts of the dataset in proportions.
     """
 

@@ -69,10 +69,13 @@ def _check_place(found: Found, host: Mapping[str, Any], orders: "_Orders", path:
             f"its run was not trained on the first {rows:,} rows of the order, each once: their digest should be "
             f"{expected:016x}, and is {digest:016x}"
         )
-    what = "mock batches" if "mock_batches" in host["data"] else "rows"
+    unit = host.get("unit", "")
+    what = "mock batches" if "mock_batches" in host["data"] else unit or "rows"
     place = f"epoch {cursor.epoch + 1}, {cursor.rows:,} of {layout.rows_per_epoch:,}"
     once = "" if isinstance(layout, MixtureLayout) else "once an epoch and "
     told = f"{rows:,} {what} were trained on, each {once}in its place ({place})"
+    if unit:
+        told += "; counted: that each is the same again is up to what gives them"
     return judged(_ID, problems, otherwise=told, path=path)
 
 

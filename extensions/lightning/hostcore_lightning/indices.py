@@ -24,12 +24,13 @@ class IndicesSource:
 
     @attrs.frozen(kw_only=True)
     class Settings:
-        """Number of rows."""
+        """Number of rows, and what they are."""
 
         rows: Annotated[int, Ge(1)] = attrs.field(metadata={"help": "The length of the dataset that is read by index."})
+        unit: str = attrs.field(default="", metadata={"help": "What the numbers are of, if not of rows."})
 
     def __init__(self, *, settings: Settings) -> None:
-        self._rows = settings.rows
+        self._settings = settings
 
     def open_dataset(self, dataset: Mapping[str, Any], ctx: DataContext) -> "Indices":
         """Nothing is opened.
@@ -42,7 +43,7 @@ class IndicesSource:
                 raise InvalidData(
                     f"the data has no column {name!r}", pointer=f"/{section}/columns/{place}", hint=f"it has {INDEX!r}"
                 )
-        return Indices(self._rows)
+        return Indices(self._settings.rows, self._settings.unit)
 
 
 class Indices:
@@ -50,7 +51,8 @@ class Indices:
 
     schema = SCHEMA
 
-    def __init__(self, rows: int) -> None:
+    def __init__(self, rows: int, unit: str = "") -> None:
+        self.unit = unit
         starts = range(0, rows, _SHARD_ROWS)
         self._shards = [
             Shard(id=f"indices#{one}", num_rows=min(_SHARD_ROWS, rows - one), version="1") for one in starts

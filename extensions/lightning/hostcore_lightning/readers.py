@@ -48,6 +48,9 @@ class LoaderReader:
     :param seed: The job's.
     """
 
+    #: What numbers are of, as ``hostcore verify`` reports it; empty: of rows, in the host's order.
+    unit = ""
+
     def __init__(self, loader: DataLoader[Any], *, seed: int) -> None:
         self.loader, self._seed = loader, seed
         #: Random generators that the dataset and ``collate_fn`` hold; None: not yet searched for.
@@ -62,7 +65,8 @@ class LoaderReader:
     def section(self) -> dict[str, Any]:
         """Keys of the section of a job that describes the loader."""
         section = {"rows": self.count, "batch_size": self.loader.batch_size, "shuffle": self._shuffles}
-        return section | ({"workers": self.loader.num_workers} if self.loader.num_workers else {})
+        beside = {"unit": self.unit, "workers": self.loader.num_workers}
+        return section | {key: value for key, value in beside.items() if value}
 
     @property
     def _shuffles(self) -> bool:
@@ -105,6 +109,8 @@ class LoaderReader:
 
 class SampledReader(LoaderReader):
     """Reads rows at places in the order of the loader's sampler."""
+
+    unit = "places of the sampler's order"
 
     def __init__(self, loader: DataLoader[Any], *, seed: int) -> None:
         super().__init__(loader, seed=seed)
@@ -188,6 +194,8 @@ class SampledReader(LoaderReader):
 class BatchReader(SampledReader):
     """Reads batches of the loader's batch sampler; the host takes one at a time."""
 
+    unit = "batches of the batch sampler"
+
     _noun = "batches"
 
     @property
@@ -213,6 +221,8 @@ class BatchReader(SampledReader):
 class WholeReader(BatchReader):
     """Reads batches that the dataset makes itself, of the number or the list of numbers that the sampler gives it."""
 
+    unit = "batches of the sampler"
+
     @property
     def _sampler(self) -> Any:
         return self.loader.sampler
@@ -233,6 +243,8 @@ class StreamReader(LoaderReader):
     again. When it ends before the epoch does, another one begins.
     """
 
+    unit = "batches of the iterable dataset"
+
     def __init__(self, loader: DataLoader[Any], *, seed: int) -> None:
         super().__init__(loader, seed=seed)
         self._epoch = self._place = -1
@@ -249,7 +261,7 @@ class StreamReader(LoaderReader):
     @property
     def section(self) -> dict[str, Any]:
         """Keys of the section of a job: a row of it is a batch."""
-        return {"rows": self.count, "batch_size": 1, "shuffle": False}
+        return {"rows": self.count, "batch_size": 1, "shuffle": False, "unit": self.unit}
 
     def read(self, numbers: Sequence[int], *, epoch: int, seed: int) -> Any:  # noqa: ARG002 - a pass has a seed
         """Return a batch; those before it are read as well."""
@@ -300,6 +312,8 @@ class IterableReader(StreamReader):
 
     :param make: Calls the method that returned the iterable.
     """
+
+    unit = "batches of the iterable"
 
     def __init__(self, loader: Any, make: Callable[[], Iterable[Any]], *, seed: int) -> None:
         super().__init__(loader, seed=seed)

@@ -138,6 +138,7 @@ class Capture:
             "cursor": {**source.progress.stored_cursor(), "digest": digest},
             "data": dict(source.feed.identity()),
             "shard_rows": list(source.feed.shard_rows),
+            "unit": getattr(getattr(source.feed, "dataset", None), "unit", ""),
             "owed": source.requests.owed.stored(source.ctx.job, total_steps=source.progress.state.total_steps),
             "callbacks": captured.callbacks,
             "scaler": None if source.ctx.scaler is None else source.ctx.scaler.state_dict(),

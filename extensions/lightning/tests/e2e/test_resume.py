@@ -102,3 +102,16 @@ def test_a_killed_run_goes_on_bit_for_bit(tmp_path: Path, module: str, keys: dic
     assert final_state(tmp_path / "runs/killed") == final_state(tmp_path / "runs/whole")
     code, said = by_command(tmp_path, "verify", "runs/killed")
     assert code == 0, said
+
+
+def test_the_proof_of_an_iterable_counts_its_batches(tmp_path: Path) -> None:
+    shutil.copy(HERE / "user_modules.py", tmp_path)
+    given = job("Plain", hyperparams={"datamodule": "user_modules:Iterated"}, max_steps=30, epochs=None)
+    del given["dataset"]
+    (tmp_path / "job.json").write_text(json.dumps({**given, "checkpoint_every": 4}))
+    codes = [by_command(tmp_path, "run", "job.json", "--chaos=kill@step=17", "--set", "run_id=it")[0] for _ in "ab"]
+    assert codes == [1, 0]
+    code, said = by_command(tmp_path, "verify", "runs/it")
+    assert code == 0, said
+    assert "30 batches of the iterable were trained on" in said
+    assert "counted: that each is the same again is up to what gives them" in said

@@ -150,6 +150,7 @@ def test_a_sampler_gives_an_order_for_each_epoch(data: str, rows: int) -> None:
         "rows": rows,
         "batch_size": 8,
         "shuffle": False,
+        "unit": "places of the sampler's order",
     }
 
     def order(seed: int, epoch: int) -> Any:
@@ -169,18 +170,18 @@ def test_a_sampler_gives_an_order_for_each_epoch(data: str, rows: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "count"),
+    ("data", "count", "unit"),
     [
-        pytest.param("Batched", 19, id="batch sampler"),
-        pytest.param("Whole", 20, id="a sampler of lists"),
-        pytest.param("Unbatched", 160, id="rows without batches"),
-        pytest.param("Streamed", 1_000_000, id="stream"),
-        pytest.param("Iterated", 1_000_000, id="iterable"),
+        pytest.param("Batched", 19, "batches of the batch sampler", id="batch sampler"),
+        pytest.param("Whole", 20, "batches of the sampler", id="a sampler of lists"),
+        pytest.param("Unbatched", 160, "batches of the sampler", id="rows without batches"),
+        pytest.param("Streamed", 1_000_000, "batches of the iterable dataset", id="stream"),
+        pytest.param("Iterated", 1_000_000, "batches of the iterable", id="iterable"),
     ],
 )
-def test_a_row_is_a_batch_where_the_loader_makes_them(data: str, count: int) -> None:
+def test_a_row_is_a_batch_where_the_loader_makes_them(data: str, count: int, unit: str) -> None:
     given = named(data=data)
-    section = {"rows": count, "batch_size": 1, "shuffle": False}
+    section = {"rows": count, "batch_size": 1, "shuffle": False, "unit": unit}
     found = LightningTrainer().data_sections(given, DataContext())["dataset"]
     assert found == {"source": "hostcore-lightning/indices", **section}
 
