@@ -15,9 +15,8 @@ from hostcore.checkpoints.record import CommitRecord
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.history import History
 from hostcore_hookspecs.errors import HostcoreError
+from hostcore_inspect.formats import Dtype, Format
 
-Format = Literal["hf", "safetensors", "dcp", "torch"]
-Dtype = Literal["fp32", "bf16", "fp16"]
 #: Files of a trainer whose folder ``from_pretrained`` reads: of a model, or of an adapter.
 _CONFIGURATIONS: Final = ("trainer/config.json", "trainer/adapter_config.json")
 #: Names of the weights in a trainer's state, the most usual first.

@@ -274,12 +274,14 @@ class StepDigests:
         self._start = start
         self._rows_per_step = rows_per_step
         self._steps = 0
-        self._newest: deque[int] = deque(maxlen=_STEPS_KEPT)
+        self._newest: deque[int] = deque()
 
     def add(self, digests: Sequence[int]) -> None:
-        """Add the digests at the ends of the next steps."""
+        """Add the digests at the ends of the next steps, of which a window may have any number."""
         self._steps += len(digests)
         self._newest.extend(digests)
+        for _ in range(len(self._newest) - _STEPS_KEPT - len(digests)):
+            self._newest.popleft()
 
     def up_to(self, position: int) -> int:
         """The digest of the rows from the start up to a position, where a step ends.

@@ -280,7 +280,7 @@ own = "hostcore-builtin-plugins"
 print(*sorted(one.name for one in entry_points(group="hostcore.data_sources") if one.dist.name == own))
 """
     answer = outside_the_checkout(installed, code, tmp_path)
-    assert answer.stdout.split() == ["arrow", "csv", "json", "mock", "parquet", "shards"]
+    assert answer.stdout.split() == ["arrow", "csv", "json", "mix", "mock", "parquet", "shards"]
 
 
 def test_a_copy_of_the_checkout_in_a_path_with_spaces_builds(tmp_path: Path) -> None:

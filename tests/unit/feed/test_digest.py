@@ -132,6 +132,15 @@ class TestReadRows:
         for step in range(21):
             assert stream.digest(step * 8) == expected_digest(layout, Cursor(), Cursor(rows=step * 8))
 
+    def test_the_first_steps_of_a_window_of_very_many_have_theirs(self, memory: Callable) -> None:
+        spec = DatasetSpec(source="mock", batch_size=1, shuffle=True)
+        feed = dataset_feed(memory([500] * 80), spec, seed=1, pointer="/dataset")
+        stream, layout, done = feed.stream(Cursor()), stored(feed), 0
+        for done, _ in enumerate(stream, 1):
+            if done in (1, 3, 20_000, 40_000):
+                assert stream.digest(done) == expected_digest(layout, Cursor(), Cursor(rows=done))
+        assert done == 40_000
+
     def test_there_is_none_within_a_step_or_beyond_what_was_given_out(self, memory: Callable) -> None:
         spec = DatasetSpec(source="mock", batch_size=8, readahead=0)
         stream = dataset_feed(memory([8] * 4), spec, seed=1, pointer="/dataset").stream(Cursor(rows=8))

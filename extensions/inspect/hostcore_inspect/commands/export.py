@@ -8,7 +8,7 @@ import click
 from hostcore.cli import completion
 from hostcore.cli.job_options import runs_dir_option
 from hostcore.cli.output import echo, json_option, print_json, reports_errors
-from hostcore_inspect.export import Dtype, Format
+from hostcore_inspect.formats import Dtype, Format
 
 
 class _Step(click.ParamType[int | str]):
