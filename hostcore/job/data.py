@@ -1,6 +1,6 @@
 """The data of a job: the sections that it has itself, and those that its trainer brings."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 import attrs
@@ -63,21 +63,32 @@ def with_fractions(job: Mapping[str, Any]) -> Mapping[str, Any]:
     dataset, problems, end, held_out = job.get("dataset"), Problems(), 1.0, {}
     for split in SPLITS:
         section = job.get(split)
-        if isinstance(dataset, Mapping) and isinstance(section, Mapping) and "fraction" in section:
+        if isinstance(dataset, Mapping) and isinstance(section, Mapping) and section.get("fraction") is not None:
             start = problems.gather(split, _held_out_from, section, dataset, end)
-            kept = {key: value for key, value in dataset.items() if key not in _OF_TRAINING}
-            if isinstance(parts := kept.get("of"), Sequence):
-                kept["of"] = [{key: value for key, value in part.items() if key != "weight"} for part in parts]
-            own = {key: value for key, value in section.items() if key != "fraction"}
-            held_out[split] = {**kept, **own, "hash_range": [start, end]}
+            kept = _without(dataset, _OF_TRAINING)
+            if isinstance(parts := kept.get("of"), list):
+                kept["of"] = [_without(part, ("weight",)) for part in parts]
+            held_out[split] = {**kept, **_without(section, ("fraction",)), "hash_range": [start, end]}
             end = start or end
     problems.check()
-    return {**job, **held_out, "dataset": {**dataset, "hash_range": [0, end]}} if held_out and dataset else job
+    if not held_out or dataset is None:
+        return job
+    try:
+        structure(DatasetSpec, dataset)
+    except HostcoreError:
+        # Its mistakes are reported once, as those of the dataset.
+        return {key: section for key, section in job.items() if key not in held_out}
+    return {**job, **held_out, "dataset": {**dataset, "hash_range": [0, end]}}
+
+
+def _without(value: Any, keys: Collection[str]) -> Any:
+    """Return an object without some of its keys; what is no object, which structuring refuses, as it is."""
+    return {key: one for key, one in value.items() if key not in keys} if isinstance(value, Mapping) else value
 
 
 def _held_out_from(section: Mapping[str, Any], dataset: Mapping[str, Any], end: float) -> float:
     """Return where the hashes of held-out rows begin that end somewhere."""
-    if "hash_range" in dataset:
+    if dataset.get("hash_range") is not None:
         message, hint = "the dataset has a hash_range already", "give the section one, too, in place of a fraction"
         raise HostcoreError(message, code="value.invalid", pointer="/fraction", hint=hint)
     for key in section:

@@ -152,6 +152,8 @@ def test_a_mixture_is_held_out_of_as_a_whole(project_with_data: Any) -> None:
             "has a hash_range already",
         ),
         ({"validation": {"fraction": 0.00001}, "test": None}, "/validation", "none of 600 rows"),
+        ({"dataset": {"of": "a"}}, "/dataset/of", "expected"),
+        ({"dataset": {"of": ["a.parquet"]}}, "/dataset/of/0", "expected"),
     ],
 )
 def test_mistakes_are_one_error(project_with_data: Any, keys: Any, place: str, message: str) -> None:
