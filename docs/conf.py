@@ -17,7 +17,12 @@ release = version = version_of("hostcore")
 
 extensions = [
     "myst_parser",
+    "sphinx_copybutton",
+    "sphinx_design",
+    "sphinx_markdown_builder",
+    "markdown_pages",
     "notebooks",
+    "variants",
     "sphinx.ext.autodoc",
     "hookspecs",
     "events",
@@ -36,6 +41,11 @@ html_theme = "furo"
 html_title = f"hostcore {version}"
 html_copy_source = False
 html_show_copyright = False
+
+# Commands are copied without their prompts, and without what they print.
+copybutton_prompt_text = r"\$ |>>> "
+copybutton_prompt_is_regexp = True
+copybutton_line_continuation_character = "\\"
 
 myst_enable_extensions = ["colon_fence", "deflist", "fieldlist"]
 myst_heading_anchors = 3
