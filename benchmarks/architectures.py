@@ -1,11 +1,11 @@
 """Architectures of the installed transformers, each as a tiny model: trained, saved, read again, gone on with.
 
-    python benchmarks/architectures.py [--task causal-lm] [--only mixtral qwen3_moe] [--json FILE]
+    python benchmarks/architectures.py [--task causal-lm] [--packed] [--only mixtral qwen3_moe] [--json FILE]
 
 A row is an architecture of the task that makes a model from its configuration with a few small sizes. It trains three
 steps with the trainer ``transformers``; its checkpoint behind the second is read by ``from_pretrained``, and by a new
 trainer that makes the third step again: all tensors and the loss have to be the same to the last bit. The table counts
-how far each came.
+how far each came. With ``--packed``, the texts of a step are one row, and attention ends at each.
 """
 
 import argparse
@@ -141,10 +141,14 @@ def context(hyperparams: Any) -> Any:
     return StepContext(job=Job(max_steps=3), hyperparams=hyperparams, run_state=RunState(total_steps=3))
 
 
-def rows(task: str, model: Any, number: int) -> dict[str, torch.Tensor]:
+def rows(task: str, model: Any, number: int, *, packed: bool) -> Mapping[str, torch.Tensor]:
     """Two rows of random numbers, as the task encodes them."""
+    from hostcore_transformers.packing import pack_texts
+
     drawn = torch.Generator().manual_seed(number)
     ids = torch.randint(2, VOCABULARY, (2, 16), generator=drawn)
+    if packed:
+        return pack_texts(ids.tolist(), ids.tolist(), 32, 0)
     if task == "sequence-classification":
         ids[:, -1] = 1  # encoder-decoders read the class from the end token
     text = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
@@ -176,12 +180,13 @@ def rows(task: str, model: Any, number: int) -> dict[str, torch.Tensor]:
 def step(trainer: Any, state: Any, ctx: Any, number: int) -> float:
     from hostcore_toolkit import seed_everything
 
-    batch = trainer.prepare_batch(rows(ctx.hyperparams.task, state.plain, number), state, ctx)
+    given = rows(ctx.hyperparams.task, state.plain, number, packed=bool(ctx.hyperparams.packing))
+    batch = trainer.prepare_batch(given, state, ctx)
     seed_everything(number)  # of dropout, of routers with noise, of BigBird's random blocks
     return float(trainer.train_step(batch, state, ctx).metrics["loss"])
 
 
-def try_one(task: str, kind: str, folder: Path, given: Path) -> None:
+def try_one(task: str, kind: str, folder: Path, given: Path, *, packed: bool) -> None:
     """Take an architecture all the way.
 
     :raises Failed: Where it ends before.
@@ -214,6 +219,7 @@ def try_one(task: str, kind: str, folder: Path, given: Path) -> None:
             tokenizer=given / "tokenizer",
             processor=processor,
             max_length=16,
+            packing="texts" if packed else False,
             stride=4,
             learning_rate=1e-3,
         )
@@ -272,7 +278,7 @@ def compare(ours: Mapping[str, torch.Tensor], theirs: Mapping[str, torch.Tensor]
             raise Failed(where, f"{name} differs")
 
 
-def tried(task: str, kind: str, given: Path) -> tuple[str, str]:
+def tried(task: str, kind: str, given: Path, *, packed: bool) -> tuple[str, str]:
     def expired(*_: Any) -> None:
         raise TimeoutError(f"more than {LIMIT_SECONDS} seconds")
 
@@ -280,7 +286,7 @@ def tried(task: str, kind: str, given: Path) -> tuple[str, str]:
     signal.alarm(LIMIT_SECONDS)
     with tempfile.TemporaryDirectory() as folder:
         try:
-            try_one(task, kind, Path(folder), given)
+            try_one(task, kind, Path(folder), given, packed=packed)
         except Failed as failed:
             return failed.args[0], failed.args[1]
         finally:
@@ -296,6 +302,7 @@ def main() -> None:
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--task", choices=kinds_of_tasks(), default="causal-lm")
+    parser.add_argument("--packed", action="store_true")
     parser.add_argument("--only", nargs="*", default=[])
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
@@ -308,7 +315,7 @@ def main() -> None:
         save_processors(Path(folder))
         known = getattr(transformers, kinds_of_tasks()[options.task].auto)._model_mapping
         for kind in options.only or sorted({one.model_type for one in known}):
-            results[kind] = tried(options.task, kind, Path(folder))
+            results[kind] = tried(options.task, kind, Path(folder), packed=options.packed)
             sys.stdout.write(f"{kind:32} {results[kind][0]:22} {results[kind][1]}\n")
             sys.stdout.flush()
     counts = Counter(one for one, _ in results.values())

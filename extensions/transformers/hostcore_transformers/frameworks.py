@@ -67,7 +67,13 @@ class HfHyperparams:
     max_grad_norm: Annotated[float, Ge(0)] = attrs.field(
         default=1.0, metadata={"help": "The norm that gradients are scaled down to; 0: never."}
     )
-    packing: bool = attrs.field(default=False, metadata={"help": "Cut texts into blocks of `max_seq_len`."})
+    packing: bool | Literal["texts"] = attrs.field(
+        default=False,
+        metadata={
+            "help": "`texts`: the whole texts of a batch in few rows of at most `max_seq_len`. True: texts one after "
+            "the other, cut into blocks of `max_seq_len`."
+        },
+    )
     gradient_checkpointing: bool = attrs.field(default=False, metadata={"help": "Less memory, more time."})
     attention: Literal["eager", "sdpa", "flash_attention_2"] | None = attrs.field(
         default=None, metadata={"help": "How attention is computed. None: as transformers chooses."}

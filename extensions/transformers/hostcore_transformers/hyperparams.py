@@ -186,10 +186,12 @@ class Hyperparams:
     append_eos: bool = attrs.field(
         default=True, metadata={"help": "For `causal-lm`: end each text with the end token."}
     )
-    packing: bool = attrs.field(
+    packing: bool | Literal["texts"] = attrs.field(
         default=False,
         metadata={
-            "help": "For `causal-lm`: texts one after the other, cut into blocks of `max_length`; no token is lost."
+            "help": "For `causal-lm`. `texts`: the whole texts of a batch in few rows of at most `max_length`, each "
+            "attending to itself alone. True: texts one after the other, cut into blocks of `max_length`; no token is "
+            "lost, and attention goes on over the end of a text."
         },
     )
     mask_probability: Annotated[float, Gt(0), Lt(1)] = attrs.field(
@@ -255,15 +257,15 @@ class Hyperparams:
             if not self.messages_column:
                 hint = 'name the column of conversations in "messages_column"'
                 raise InvalidSettings("/learn_from", "answers are of conversations, and the data is text", hint=hint)
-            if self.packing:
+            if self.packing is True:
                 message = "blocks of several conversations do not know which tokens are answers"
-                raise InvalidSettings("/learn_from", message, hint='remove "packing", or learn from "all"')
+                raise InvalidSettings("/learn_from", message, hint='set "packing" to "texts", or learn from "all"')
         if self.frozen and self.lora is not None:
             message = "with adapters, the model is frozen already"
             raise InvalidSettings("/frozen", message, hint='choose layers by "target_modules" of "lora"')
         self._check_labels()
         if self.task != "causal-lm":
-            for name, given in (("packing", self.packing), ("messages_column", bool(self.messages_column))):
+            for name, given in (("packing", bool(self.packing)), ("messages_column", bool(self.messages_column))):
                 if given:
                     raise InvalidSettings(f"/{name}", f'it is for "causal-lm", and the task is "{self.task}"')
 

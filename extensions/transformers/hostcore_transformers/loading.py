@@ -162,7 +162,6 @@ def build_model(hyperparams: Hyperparams, task: "Task", ctx: StepContext) -> Any
             f"{type(model).__name__} is the decoder of an encoder-decoder: the encoder is neither trained nor stored; "
             'the task "seq2seq" trains both'
         )
-    task.check_model(model, pointer)
     model.config.architectures = [type(model).__name__]  # as save_pretrained writes it
     if tokenizer is not None:
         _check_vocabulary(model, tokenizer, pointer)
@@ -170,6 +169,7 @@ def build_model(hyperparams: Hyperparams, task: "Task", ctx: StepContext) -> Any
         model.config.pad_token_id = tokenizer.pad_token_id  # a classifier scores the last token that is not this one
     _freeze(model, hyperparams.frozen)
     _with_router_loss(model, hyperparams.router_loss)
+    task.check_model(model, pointer)
     if hyperparams.lora is None:
         _check_checkpoints(model, pointer)
     if hyperparams.gradient_checkpointing:

@@ -28,8 +28,8 @@ class Texts:
         self._tokenizer = tokenizer
         self._hyperparams = hyperparams
 
-    def answers(self, rows: pa.RecordBatch) -> Mapping[str, Tensor]:
-        """Return ids, mask and labels of conversations in which the assistant's tokens alone are predicted.
+    def answers(self, rows: pa.RecordBatch) -> tuple[list[list[int]], list[list[int]]]:
+        """Return ids and labels of conversations in which the assistant's tokens alone are predicted.
 
         :raises InvalidData: When a conversation is none, or the template does not take it.
         """
@@ -40,8 +40,8 @@ class Texts:
                 self._tokenizer, _messages(conversation, row), partial(self._by_template, row=row), row
             )
             texts.append(ids[:longest])
-            labels.extend(learned[:longest])
-        return self.labelled(texts, labels)
+            labels.append(learned[:longest])
+        return texts, labels
 
     def words(self, rows: pa.RecordBatch) -> tuple[list[list[int]], list[list[int | None]]]:
         """Tokenize lists of words; cut to ``max_length``.
@@ -102,7 +102,7 @@ class Texts:
         :raises InvalidData: When a value is none that can be used.
         """
         hyperparams, tokenizer = self._hyperparams, self._tokenizer
-        longest = None if hyperparams.packing else hyperparams.max_length
+        longest = None if hyperparams.packing is True else hyperparams.max_length
         if hyperparams.messages_column:
             conversations = enumerate(rows.column(hyperparams.messages_column).to_pylist())
             texts = [self._written_out(one, row) for row, one in conversations]
@@ -168,34 +168,3 @@ def _messages(conversation: Any, row: int) -> Any:
             hint="as structs, or as JSON text",
         )
     return messages
-
-
-class Packer:
-    """Puts texts one after the other and cuts blocks; what is left over is the beginning of the next ones.
-
-    The blocks are a pure function of the texts and their order, whatever the batches; a checkpoint keeps the remainder.
-    """
-
-    def __init__(self, block: int) -> None:
-        self._block = block
-        #: The tokens that are no whole block yet, int64.
-        self.remainder: Tensor = torch.empty(0, dtype=torch.int64)
-
-    def take(self, texts: Sequence[Sequence[int]]) -> Mapping[str, Tensor]:
-        """The blocks that these texts complete: shape (blocks, block), perhaps no block at all."""
-        new = [torch.tensor(text, dtype=torch.int64) for text in texts]
-        tokens = torch.cat([self.remainder, *new])
-        whole = len(tokens) // self._block * self._block
-        self.remainder = tokens[whole:].clone()
-        return _blocks(tokens[:whole].view(-1, self._block))
-
-    def take_all(self, texts: Sequence[Sequence[int]]) -> Mapping[str, Tensor]:
-        """The blocks of these texts alone, the last one filled up with what does not count. For evaluations."""
-        tokens = torch.cat([torch.tensor(text, dtype=torch.int64) for text in texts])
-        missing = -len(tokens) % self._block
-        labels = torch.nn.functional.pad(tokens, (0, missing), value=IGNORED).view(-1, self._block)
-        return {**_blocks(labels.clamp(min=0)), "labels": labels}
-
-
-def _blocks(input_ids: Tensor) -> Mapping[str, Tensor]:
-    return {"input_ids": input_ids, "attention_mask": torch.ones_like(input_ids), "labels": input_ids.clone()}

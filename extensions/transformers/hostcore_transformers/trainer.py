@@ -28,8 +28,8 @@ from hostcore_toolkit import load_training_state, parallelize, to_device, traini
 from hostcore_transformers.hyperparams import Hyperparams as Settings
 from hostcore_transformers.loading import build_model
 from hostcore_transformers.loss import nothing_predicted, router_loss
+from hostcore_transformers.packing import Packer
 from hostcore_transformers.tasks import POINTERS, Batch, Task, check_columns, load_task
-from hostcore_transformers.text import Packer
 from hostcore_transformers.weights import load_weights, stored_weights
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class State:
     model: Any
     optimizer: "Optimizer"
     scheduler: "LRScheduler"
-    #: None without ``packing``.
+    #: None unless blocks are cut.
     packer: Packer | None
     #: Of each batch of the running evaluation: its loss, unread; what that is a sum of; the task's scores.
     evaluated: list[tuple[Tensor, int, Tensor]] = attrs.field(factory=list)
@@ -106,7 +106,7 @@ class TransformersTrainer:
             model=model,
             optimizer=optimizer,
             scheduler=scheduler,
-            packer=Packer(hyperparams.max_length) if hyperparams.packing else None,
+            packer=Packer(hyperparams.max_length) if hyperparams.packing is True else None,
         )
 
     def transform_batch(self, raw_batch: Any, rng: np.random.Generator, ctx: StepContext) -> Any:

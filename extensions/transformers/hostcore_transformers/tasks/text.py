@@ -12,6 +12,7 @@ from hostcore_hookspecs import InvalidData, InvalidSettings
 from hostcore_transformers.columns import CONVERSATION, TEXT, Column, is_list, is_text
 from hostcore_transformers.hyperparams import Hyperparams
 from hostcore_transformers.loss import IGNORED, summed_loss
+from hostcore_transformers.packing import Separation, find_separation, pack_texts
 from hostcore_transformers.questions import Questions
 from hostcore_transformers.tasks.labels import Classes, Classification
 from hostcore_transformers.tasks.processors import Processors
@@ -28,19 +29,43 @@ class CausalLm(Task):
     predicts_next = True
     generates = True
 
+    def __init__(self, hyperparams: Hyperparams, processors: Processors) -> None:
+        super().__init__(hyperparams, processors)
+        #: Of packed texts, found with the model.
+        self._separation: Separation | None = None
+
     def columns(self) -> Mapping[str, Column]:
         return {"messages_column": CONVERSATION} if self.hyperparams.messages_column else {"text_column": TEXT}
 
     def encode(self, rows: pa.RecordBatch, rng: np.random.Generator) -> "Mapping[str, Tensor] | list[list[int]]":
-        texts = Texts(self.processors.tokenizer, self.hyperparams)
+        texts, packing = Texts(self.processors.tokenizer, self.hyperparams), self.hyperparams.packing
         if self.hyperparams.learn_from == "answers":
-            return texts.answers(rows)
-        tokens = texts.token_ids(rows)
-        if self.hyperparams.packing:
+            tokens, labels = texts.answers(rows)
+        else:
+            tokens = labels = texts.token_ids(rows)
+        if packing is True:
             return tokens  # the trainer makes blocks of them
-        batch = texts.padded(tokens)
+        if packing:
+            return pack_texts(tokens, labels, self.hyperparams.max_length, self.processors.tokenizer.pad_token_id)
         # By the mask: the padding token may be the one that ends a text, and that is to be learned.
-        return {**batch, "labels": batch["input_ids"].masked_fill(batch["attention_mask"] == 0, IGNORED)}
+        return texts.labelled(tokens, [one for row in labels for one in row])
+
+    def check_model(self, model: Any, pointer: str) -> None:
+        if self.hyperparams.packing != "texts":
+            return
+        if "flash" in str(model.config._attn_implementation):
+            message = 'packed "texts" are kept apart by masks, which flash attention does not take'
+            raise InvalidSettings("/attention", message, hint='set "attention" to "sdpa"')
+        self._separation = find_separation(model)
+        if self._separation is None:
+            message = f"{type(model).__name__} computes something else of packed texts than of each alone"
+            hint = "remove it, or set it to true if texts may read those before them in a block"
+            raise InvalidSettings("/packing", message, hint=hint)
+
+    def outputs(self, model: Any, batch: Batch) -> Any:
+        if self._separation is None:
+            return super().outputs(model, batch)
+        return model(**self._separation(batch.inputs), use_cache=False)
 
 
 class MaskedLm(Task):

@@ -11,8 +11,8 @@ from transformers_workshop import BERT, GPT2, LLAMA, MIXTRAL, losses_with, save_
 from hostcore.worker.feed.transform_call import generator
 from hostcore_toolkit import seed_everything
 from hostcore_transformers.hyperparams import Hyperparams
+from hostcore_transformers.packing import Packer
 from hostcore_transformers.tasks import load_task
-from hostcore_transformers.text import Packer
 
 STEPS = 30
 SEED = 3

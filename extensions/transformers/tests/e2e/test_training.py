@@ -20,6 +20,7 @@ T5 = {
 }  # fmt: skip
 WAYS = {
     "packed": {"config": DROPPING, "packing": True},
+    "packed-texts": {"config": DROPPING, "packing": "texts", "messages_column": "messages", "learn_from": "answers"},
     "chat": {"messages_column": "messages", "gradient_checkpointing": True},
     "answers": {"messages_column": "json", "learn_from": "answers"},
     "masked": {"task": "masked-lm", "config": BERT},

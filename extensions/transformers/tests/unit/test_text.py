@@ -13,8 +13,8 @@ from transformers_workshop import texts
 from hostcore_hookspecs import InvalidData
 from hostcore_transformers.hyperparams import Hyperparams
 from hostcore_transformers.loss import IGNORED
+from hostcore_transformers.packing import Packer, pack_texts
 from hostcore_transformers.tasks import Processors, check_columns, kinds_of_tasks
-from hostcore_transformers.text import Packer
 from hostcore_transformers.trainer import dealt
 
 
@@ -170,6 +170,17 @@ def test_a_packer_loses_no_token_and_goes_on_with_the_remainder() -> None:
     assert found["labels"].tolist() == [[1, 2, 3, 4], [5, 6, IGNORED, IGNORED]]
     assert found["input_ids"].tolist() == [[1, 2, 3, 4], [5, 6, 0, 0]]
     assert packer.remainder.tolist() == [7]
+
+
+def test_whole_texts_are_laid_into_few_rows_and_none_predicts_the_next_ones_beginning() -> None:
+    texts_ = [[5, 5], [6] * 6, [], [7, 7, 7, 7], [8] * 3]
+    found = pack_texts(texts_, texts_, 8, 0)
+    assert found["input_ids"].tolist() == [[6, 6, 6, 6, 6, 6, 5, 5], [7, 7, 7, 7, 8, 8, 8, 0]]
+    assert found["position_ids"].tolist() == [[0, 1, 2, 3, 4, 5, 0, 1], [0, 1, 2, 3, 0, 1, 2, 0]]
+    first = found["position_ids"] == 0
+    assert (found["labels"][first] == IGNORED).all()
+    assert torch.equal(found["labels"][~first], found["input_ids"][~first])
+    assert pack_texts([[]], [[]], 8, 0)["labels"].tolist() == [[IGNORED, IGNORED]]
 
 
 @pytest.mark.parametrize(
