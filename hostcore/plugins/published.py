@@ -39,6 +39,7 @@ EXTRAS: Final[Mapping[tuple[str, str], str]] = MappingProxyType(
         ("data_source", "duckdb"): "duckdb",
         ("data_source", "indices"): "lightning",
         ("data_source", "lance"): "lance",
+        ("data_source", "torch"): "torch",
         ("function", "plot_loss"): "inspect",
         ("function", "sweep"): "sweeps",
         ("run client", "http"): "service",

@@ -5,12 +5,14 @@ Door:
     to_tensors, to_float_scalar                  Arrow batch -> tensors; tensor -> number
     to_device, seed_everything                   tensors on a device; seeds of all generators
     build_default_adamw_bundle, schedule         AdamW with its groups; learning rate by step
+    dataset_items                                batch of numbers -> items of a torch Dataset
     parallelize, average_gradients               a module on several ranks
     training_state, load_training_state          state of model and optimizer for ``state_dict``
     save_trainable_module_checkpoint, load_trainable_module_checkpoint   files of a module's trained parameters
 """
 
 from hostcore_toolkit.devices import seed_everything, to_device
+from hostcore_toolkit.items import dataset_items
 from hostcore_toolkit.module_checkpoint import save_trainable_module_checkpoint
 from hostcore_toolkit.module_loading import LoadedModule, load_trainable_module_checkpoint
 from hostcore_toolkit.module_names import ModuleCheckpointError
@@ -28,6 +30,7 @@ __all__ = [
     "OptimizerBundle",
     "average_gradients",
     "build_default_adamw_bundle",
+    "dataset_items",
     "load_trainable_module_checkpoint",
     "load_training_state",
     "parallelize",

@@ -17,8 +17,9 @@ from torch.utils.data import DataLoader
 from hostcore_hookspecs import InvalidData
 from hostcore_lightning.making import class_of, made, overrides
 from hostcore_lightning.preparing import prepare_once
-from hostcore_lightning.readers import ENDLESS, LoaderReader, Refuse, reader_of, seeded
+from hostcore_lightning.readers import ENDLESS, LoaderReader, Refuse, reader_of
 from hostcore_lightning.settings import CannotRun, Hyperparams, TrainerInternal
+from hostcore_toolkit.draws import seeded
 
 SOURCE: Final = "hostcore-lightning/indices"
 _METHODS: Final = {"train": "train_dataloader", "validation": "val_dataloader", "test": "test_dataloader"}

@@ -30,10 +30,10 @@ from torch.nn.parallel import DistributedDataParallel
 from hostcore_hookspecs import StepContext, StepControl, StepResult
 from hostcore_lightning.metric_names import of_epoch, of_evaluation, of_training
 from hostcore_lightning.metric_states import copied_metric_states, kept, load_metric_states
-from hostcore_lightning.readers import random_states_kept
 from hostcore_lightning.settings import CannotRun
 from hostcore_lightning.trainer_view import Results, TrainerView
 from hostcore_lightning.unsaved import Unsaved
+from hostcore_toolkit.draws import random_states_kept
 
 _STAGES: Final = {"validation": RunningStage.VALIDATING, "test": RunningStage.TESTING}
 _FUNCTIONS: Final = {"validation": TrainerFn.FITTING, "test": TrainerFn.TESTING}

@@ -1,22 +1,20 @@
 """The data source ``indices``: the numbers of rows, for datasets that are read by index."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, Final
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import attrs
-import pyarrow as pa
 from annotated_types import Ge
 
-from hostcore_hookspecs import DataContext, InvalidData, Shard
+from hostcore_hookspecs import DataContext, InvalidData
+
+if TYPE_CHECKING:
+    from hostcore_toolkit.items import ItemNumbers
 
 #: The one column.
 INDEX: Final = "index"
 #: Metadata of the schema, which mark these batches.
 MARK: Final = {b"hostcore.lightning": b"indices"}
-SCHEMA: Final = pa.schema([pa.field(INDEX, pa.int64())], metadata=MARK)
-
-#: 64 KiB of numbers. A larger dataset has several shards, so that it is shuffled across its whole length.
-_SHARD_ROWS: Final = 8_192
 
 
 class IndicesSource:
@@ -32,7 +30,7 @@ class IndicesSource:
     def __init__(self, *, settings: Settings) -> None:
         self._settings = settings
 
-    def open_dataset(self, dataset: Mapping[str, Any], ctx: DataContext) -> "Indices":
+    def open_dataset(self, dataset: Mapping[str, Any], ctx: DataContext) -> "ItemNumbers":
         """Nothing is opened.
 
         :raises InvalidData: The job asks for another column.
@@ -43,27 +41,6 @@ class IndicesSource:
                 raise InvalidData(
                     f"the data has no column {name!r}", pointer=f"/{section}/columns/{place}", hint=f"it has {INDEX!r}"
                 )
-        return Indices(self._settings.rows, self._settings.unit)
+        from hostcore_toolkit.items import ItemNumbers
 
-
-class Indices:
-    """The numbers from 0 up to a number of rows, as the int64 column ``index``."""
-
-    schema = SCHEMA
-
-    def __init__(self, rows: int, unit: str = "") -> None:
-        self.unit = unit
-        starts = range(0, rows, _SHARD_ROWS)
-        self._shards = [
-            Shard(id=f"indices#{one}", num_rows=min(_SHARD_ROWS, rows - one), version="1") for one in starts
-        ]
-
-    def shards(self) -> Sequence[Shard]:
-        """All shards, in order."""
-        return self._shards
-
-    def read_shard(self, shard: Shard, columns: Sequence[str] | None, offset: int) -> Iterator[pa.RecordBatch]:  # noqa: ARG002 - there is one
-        """The rest of a shard. See :class:`hostcore_hookspecs.Dataset`."""
-        start = int(shard.id.partition("#")[2])
-        numbers = pa.array(range(start + offset, start + shard.num_rows), pa.int64())
-        yield pa.RecordBatch.from_arrays([numbers], schema=SCHEMA)
+        return ItemNumbers(self._settings.rows, unit=self._settings.unit, metadata=MARK)

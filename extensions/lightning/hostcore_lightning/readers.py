@@ -12,9 +12,7 @@ reader            a number is                                               of a
 ================  ========================================================  ===========================
 """
 
-import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from itertools import islice
 from typing import Any, Final
 
@@ -31,8 +29,16 @@ from torch.utils.data import (
 )
 
 from hostcore_hookspecs import InvalidData
-from hostcore_lightning.generators import generators_in, seed_each
 from hostcore_lightning.settings import CannotRun
+from hostcore_toolkit.draws import (
+    generators_in,
+    random_states,
+    random_states_kept,
+    seed_each,
+    seeded,
+    set_random_states,
+)
+from hostcore_toolkit.items import ItemReader
 
 Refuse = Callable[[str, str], CannotRun]
 #: Of an epoch: the rows of each batch, or all rows in one array.
@@ -53,8 +59,7 @@ class LoaderReader:
 
     def __init__(self, loader: DataLoader[Any], *, seed: int) -> None:
         self.loader, self._seed = loader, seed
-        #: Random generators that the dataset and ``collate_fn`` hold; None: not yet searched for.
-        self._generators: list[Any] | None = None
+        self._items: ItemReader | None = None
 
     @property
     def count(self) -> int:
@@ -87,24 +92,12 @@ class LoaderReader:
         return self._collated(numbers, seed)
 
     def _collated(self, numbers: Sequence[int], seed: int) -> Any:
-        known = self._generators
-        generators = self._found_generators() if known is None else known
-        batch = self._read(numbers, generators, seed)
-        if known is None:  # once more: some datasets make theirs when the first row is read
-            self._generators = self._found_generators()
-            if len(self._generators) > len(generators):
-                batch = self._read(numbers, self._generators, seed)
-        return batch
+        if self._items is None:
+            self._items = self._made_items()
+        return self._items.read(numbers, seed)
 
-    def _found_generators(self) -> list[Any]:
-        return generators_in(self.loader.dataset, self.loader.collate_fn)
-
-    def _read(self, numbers: Sequence[int], generators: Sequence[Any], seed: int) -> Any:
-        dataset: Any = self.loader.dataset
-        read = getattr(dataset, "__getitems__", None)
-        with seeded(seed):
-            seed_each(generators, seed)
-            return self.loader.collate_fn(read(numbers) if read is not None else [dataset[one] for one in numbers])
+    def _made_items(self) -> ItemReader:
+        return ItemReader(self.loader.dataset, self.loader.collate_fn)
 
 
 class SampledReader(LoaderReader):
@@ -227,10 +220,9 @@ class WholeReader(BatchReader):
     def _sampler(self) -> Any:
         return self.loader.sampler
 
-    def _read(self, numbers: Any, generators: Sequence[Any], seed: int) -> Any:
-        with seeded(seed):
-            seed_each(generators, seed)
-            return self.loader.collate_fn(self.loader.dataset[numbers])
+    def _made_items(self) -> ItemReader:
+        dataset: Any = self.loader.dataset
+        return ItemReader(dataset, self.loader.collate_fn, get_items=dataset.__getitem__)
 
     def _iterated(self) -> Order:
         return [np.asarray(one, np.int64) for one in self._sampler]
@@ -284,6 +276,9 @@ class StreamReader(LoaderReader):
                 of = getattr(self.loader, "dataset", self.loader)
                 raise InvalidData(f"{type(of).__name__} gives no batch to train on or to evaluate")
             turn += 1
+
+    def _found_generators(self) -> list[Any]:
+        return generators_in(self.loader.dataset, self.loader.collate_fn)
 
     def _pass(self, seed: int) -> Iterator[Any]:
         """The batches of a pass. What it draws goes on where its last batch has left the generators."""
@@ -372,38 +367,3 @@ def _alone(numbers: Sequence[int]) -> int:
 
 def _seed_of(*parts: int) -> int:
     return int(np.random.SeedSequence(parts).generate_state(1)[0])
-
-
-# The global generators.
-
-
-def random_states() -> tuple[Any, ...]:
-    """Return the states of the global generators of Python, NumPy and torch's CPU."""
-    return random.getstate(), np.random.get_state(), torch.get_rng_state()
-
-
-def set_random_states(states: tuple[Any, ...]) -> None:
-    """Give the global generators states that :func:`random_states` returned."""
-    random.setstate(states[0])
-    np.random.set_state(states[1])
-    torch.set_rng_state(states[2])
-
-
-@contextmanager
-def random_states_kept() -> Iterator[None]:
-    """Behind it, the global generators are as they were before."""
-    states = random_states()
-    try:
-        yield
-    finally:
-        set_random_states(states)
-
-
-@contextmanager
-def seeded(seed: int) -> Iterator[None]:
-    """While entered, the global generators begin from a seed; behind it, they are as before."""
-    with random_states_kept():
-        random.seed(seed)
-        np.random.seed(seed)
-        torch.default_generator.manual_seed(seed)
-        yield

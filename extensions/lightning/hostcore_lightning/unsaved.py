@@ -20,7 +20,7 @@ import torch
 from lightning.pytorch import Callback, LightningDataModule, LightningModule
 from torchmetrics import Metric
 
-from hostcore_lightning.generators import KINDS as GENERATORS
+from hostcore_toolkit.draws import KINDS as GENERATORS
 
 #: Attributes that the base classes manage themselves.
 _MANAGED: Final[Mapping[type, frozenset[str]]] = {

@@ -80,14 +80,26 @@ def save_duckdb(folder: Path) -> dict[str, Any]:
 SAVED = {"datasets": save_datasets, "delta": save_delta, "duckdb": save_duckdb, "lance": save_lance}
 
 
+class Numbers:
+    """A map-style dataset, as one by import path."""
+
+    def __len__(self) -> int:
+        return ROWS
+
+    def __getitem__(self, index: int) -> int:
+        return index
+
+
 @attrs.frozen
 class Example:
     """A harness: the settings of a source, and the rows that it must read."""
 
     settings: Mapping[str, Any]
 
+    table: pa.Table = attrs.field(factory=flights)
+
     def rows(self) -> pa.Table:
-        return flights()
+        return self.table
 
 
 @contextmanager
@@ -110,3 +122,8 @@ def duckdb_example() -> Any:
 
 def lance_example() -> Any:
     return _example("lance")
+
+
+def torch_example() -> Any:
+    """The rows of this source are the numbers of the items."""
+    return Example({"use": "source_examples:Numbers"}, pa.table({"index": pa.array(range(ROWS), pa.int64())}))

@@ -12,7 +12,7 @@ import torch
 from hostcore.worker.feed.transform_call import generator
 from hostcore_hookspecs import DataContext, ImportPath, InvalidData, Job, RunState, StepContext
 from hostcore_lightning.data import Loaders
-from hostcore_lightning.indices import SCHEMA, IndicesSource
+from hostcore_lightning.indices import MARK, IndicesSource
 from hostcore_lightning.preparing import prepare_once
 from hostcore_lightning.settings import CannotRun, Hyperparams
 from hostcore_lightning.trainer import LightningTrainer
@@ -24,7 +24,9 @@ def named(module: str = "Classifier", data: str | None = "Data", **init: Any) ->
 
 
 def indices(*numbers: int) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([pa.array(numbers, pa.int64())], schema=SCHEMA)
+    return pa.RecordBatch.from_arrays(
+        [pa.array(numbers, pa.int64())], schema=pa.schema({"index": pa.int64()}, metadata=MARK)
+    )
 
 
 def test_sections_say_what_the_loaders_do(tmp_path: Any) -> None:

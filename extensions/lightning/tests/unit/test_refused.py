@@ -18,10 +18,11 @@ from hostcore_hookspecs import DataContext, HostcoreError, ImportPath, InvalidDa
 from hostcore_lightning.checkpoint import export
 from hostcore_lightning.configuring import configured
 from hostcore_lightning.fit import Fit
-from hostcore_lightning.indices import Indices
+from hostcore_lightning.indices import MARK
 from hostcore_lightning.settings import CallbackUse, CannotRun, Hyperparams
 from hostcore_lightning.trainer import LightningTrainer
 from hostcore_lightning.trainer_view import TrainerInternal, TrainerView
+from hostcore_toolkit.items import ItemNumbers
 
 
 def context(module: str, job: Job | None = None, **hyperparams: Any) -> StepContext:
@@ -116,7 +117,7 @@ def test_validations_in_the_words_of_the_trainer(
 ) -> None:
     sections = {"validation": section(40)}
     ctx = context("Plain", Job(validate_every=validate_every, accumulate=accumulate, global_batch_size=8, **sections))
-    ctx.dataset, ctx.steps_per_epoch = Indices(160), 20
+    ctx.dataset, ctx.steps_per_epoch = ItemNumbers(160, metadata=MARK), 20
     view = TrainerView(ctx, Classifier(), None, [], ctx.hyperparams)
     assert (view.val_check_interval, view.check_val_every_n_epoch) == found
 

@@ -21,3 +21,8 @@ def test_duckdb(check) -> None:
 @parametrize_with_checks("lance")
 def test_lance(check) -> None:
     check()
+
+
+@parametrize_with_checks("torch")
+def test_torch(check) -> None:
+    check()

@@ -17,6 +17,7 @@ for module, name, settings in [
     ("delta", "DeltaSource", {"path": here}),
     ("duckdb", "DuckdbSource", {"sql": "SELECT 1", "tables": {"a": here}}),
     ("lance", "LanceSource", {"path": here}),
+    ("torch_dataset", "TorchSource", {"use": "flowers:Flowers"}),
 ]:
     owner = getattr(importlib.import_module("hostcore_sources." + module), name)
     owner(settings=owner.Settings(**settings))

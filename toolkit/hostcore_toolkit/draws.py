@@ -1,15 +1,14 @@
-"""Random generators that datasets, transforms and ``collate_fn`` keep for themselves, seeded for each batch.
+"""Random draws of a batch that follow from one seed, in whatever process and attempt it is read.
 
-Python's, NumPy's and torch's global generators begin each batch from a seed of its own, so that its rows are the same
-in every process and attempt. A generator in an attribute would not: ``numpy.random.default_rng`` in a Dataset, as NumPy
-recommends it, or those in the transforms of albumentations and MONAI.
+The generators are Python's, NumPy's and torch's global ones, and those that datasets, transforms and ``collate_fn``
+keep in attributes: ``numpy.random.default_rng`` in a Dataset, or those in the transforms of albumentations and MONAI.
 """
 
 import functools
 import random
 import types
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 import numpy as np
@@ -83,3 +82,35 @@ def _held_by(one: object) -> Iterator[object]:
 def _first(values: Iterable[object], count: int) -> Iterable[object]:
     """Return the values of a container, of a large one none: rows, which hold no generators."""
     return values if count <= _MOST_ELEMENTS else ()
+
+
+def random_states() -> tuple[Any, ...]:
+    """Return the states of the global generators of Python, NumPy and torch's CPU."""
+    return random.getstate(), np.random.get_state(), torch.get_rng_state()
+
+
+def set_random_states(states: tuple[Any, ...]) -> None:
+    """Give the global generators states that :func:`random_states` returned."""
+    random.setstate(states[0])
+    np.random.set_state(states[1])
+    torch.set_rng_state(states[2])
+
+
+@contextmanager
+def random_states_kept() -> Iterator[None]:
+    """Behind it, the global generators are as they were before."""
+    states = random_states()
+    try:
+        yield
+    finally:
+        set_random_states(states)
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """While entered, the global generators begin from a seed; behind it, they are as before."""
+    with random_states_kept():
+        random.seed(seed)
+        np.random.seed(seed)
+        torch.default_generator.manual_seed(seed)
+        yield
