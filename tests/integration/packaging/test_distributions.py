@@ -111,7 +111,7 @@ DISTRIBUTIONS = (
             ("inspect", "1", ["hostcore"]),
             ("lightning", "1", ["hostcore", "hostcore-toolkit"]),
             ("service", "1", ["hostcore", "hostcore-inspect"]),
-            ("sources", "1.1", ["hostcore-builtin-plugins"]),
+            ("sources", "1.1", ["hostcore-builtin-plugins", "hostcore-toolkit"]),
             ("sweeps", "1.1", ["hostcore", "hostcore-inspect"]),
             ("trackers", "1", ["hostcore-builtin-plugins"]),
             ("transformers", "1.1", ["hostcore", "hostcore-toolkit"]),
