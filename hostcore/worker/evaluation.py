@@ -1,10 +1,10 @@
 """A validation or a test: all of its data, once; means of what the trainer reports for batches, and its own metrics."""
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import attrs
 
@@ -32,6 +32,8 @@ from hostcore_hookspecs.context import StepContext
 from hostcore_hookspecs.step import StepResult
 
 Call = Callable[..., Any]
+#: By part of a mixture; of all data under the empty name.
+Means = defaultdict[str, WeightedMeans]
 
 #: Results are read in groups: few enough to hold, many enough for a GPU not to wait at every batch.
 _RESULTS_HELD: Final = 64
@@ -43,7 +45,7 @@ _NEEDS_MORE: Final = 'if it needs more than the first batches, write "sanity_bat
 class Evaluated:
     """Result of an evaluation."""
 
-    #: Means over the data, and what ``evaluation_metrics`` found; by recorded name.
+    #: Means over the data and over each part of a mixture, and what ``evaluation_metrics`` found; by recorded name.
     metrics: dict[str, float]
     #: Samples or tokens behind them.
     weight: float
@@ -54,6 +56,15 @@ class Evaluated:
         """As the ``validation`` and ``test`` events have it: what is not finite is null, and named."""
         values, nonfinite = finite(self.metrics)
         return {"metrics": values, "nonfinite": nonfinite, "weight": self.weight}
+
+
+class _Held(NamedTuple):
+    """Result of a batch, to be read behind later ones."""
+
+    number: int
+    rows: int
+    part: str
+    result: Any
 
 
 @contextmanager
@@ -100,7 +111,7 @@ class EvaluationLoop:
         :param at_most: Batches that are enough; all of them if ``evaluation_metrics`` cannot do with these.
         """
         part = at_most if at_most is not None and at_most < self.feed.num_batches else None
-        means = WeightedMeans()
+        means: Means = defaultdict(WeightedMeans)
         with (
             _split(self.ctx, self.split),
             evaluating(self.state, seed=self.ctx.job.seed, step=self.ctx.run_state.step, rank=self.ctx.rank),
@@ -113,23 +124,29 @@ class EvaluationLoop:
                     return None
                 found = self._found(of_all=True)
                 assert found is not None
-        gathered = self.ranks.gather((means.totals(), means.weight))
-        metrics, missing = mean_over_ranks([totals for totals, _ in gathered])
+        gathered = self.ranks.gather(({part: one.totals() for part, one in means.items()}, means[""].weight))
+        metrics, missing = mean_over_ranks([totals.get("", {}) for totals, _ in gathered])
         self._require_apart(metrics, found)
-        return Evaluated(metrics={**metrics, **found}, weight=sum(weight for _, weight in gathered), missing=missing)
+        of_parts = {
+            f"{name}/{part}": mean
+            for part in self.feed.parts
+            for name, mean in mean_over_ranks([totals[part] for totals, _ in gathered if part in totals])[0].items()
+        }
+        weight = sum(weight for _, weight in gathered)
+        return Evaluated(metrics={**of_parts, **metrics, **found}, weight=weight, missing=missing)
 
-    def _score(self, means: WeightedMeans, first: int, end: int | None) -> bool:
+    def _score(self, means: Means, first: int, end: int | None) -> bool:
         """Have the trainer score batches; False when the run is to stop before the last.
 
         :param first: The number of the first batch.
         :param end: The number behind the last; None: that of all batches.
         """
-        held: list[tuple[int, int, Any]] = []
+        held: list[_Held] = []
         for number, (batch, raw_batch) in enumerate(self._batches(first, end), first):
             self.ctx.batch_index, self.ctx.batch_counts = number, batch.counts
             result = self.step(self.prepare_batch(raw_batch, self.state, self.ctx), self.state, self.ctx)
             if batch.counts:
-                held.append((number, batch.raw_batch.num_rows, _kept(result)))
+                held.append(_Held(number, batch.raw_batch.num_rows, batch.part, _kept(result)))
             if len(held) >= _RESULTS_HELD:
                 self._read(held, means)
             self.alive()
@@ -196,11 +213,13 @@ class EvaluationLoop:
         ):
             yield ahead.popleft(), transformed
 
-    def _read(self, held: list[tuple[int, int, Any]], means: WeightedMeans) -> None:
-        for number, rows, result in held:
-            where = f"{self.method}, batch {number} of step {self.ctx.run_state.step},"
-            weight = read_weight(result, where, rows=rows)
-            means.add(read_metrics(result, where, name_of=evaluation_name(self.prefix)), weight)
+    def _read(self, held: list[_Held], means: Means) -> None:
+        for one in held:
+            where = f"{self.method}, batch {one.number} of step {self.ctx.run_state.step},"
+            weight = read_weight(one.result, where, rows=one.rows)
+            metrics = read_metrics(one.result, where, name_of=evaluation_name(self.prefix))
+            for part in {"", one.part}:
+                means[part].add(metrics, weight)
         held.clear()
 
 

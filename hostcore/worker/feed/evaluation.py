@@ -1,12 +1,14 @@
 """The data of a validation or a test: read once, in file order, the tail included.
 
 Each rank reads a contiguous range of the rows. All ranks get the same number of batches, because the trainer's steps
-may contain collectives: a rank that has run out of rows repeats one that does not count.
+may contain collectives: a rank that has run out of rows repeats one that does not count. A batch has rows of one part
+of a mixture, so that its result is one of that part.
 """
 
 import threading
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import attrs
@@ -21,7 +23,7 @@ from hostcore_hookspecs.errors import InvalidData
 
 if TYPE_CHECKING:
     from hostcore.job.sections import DatasetSpec
-    from hostcore_hookspecs.data_source import Dataset
+    from hostcore_hookspecs.data_source import Dataset, Mixture
 
 
 class EvaluationBatch(NamedTuple):
@@ -30,6 +32,8 @@ class EvaluationBatch(NamedTuple):
     raw_batch: pa.RecordBatch
     #: Whether its result counts; a batch that is only there because other ranks have one more does not.
     counts: bool
+    #: The part of a mixture that its rows are of; empty for other data.
+    part: str = ""
 
 
 @attrs.frozen(kw_only=True)
@@ -44,6 +48,8 @@ class EvaluationFeed:
     readahead: int
     rank: int
     world_size: int
+    #: Rows of each part of a mixture, in their order; empty for other data.
+    parts: Mapping[str, int] = attrs.field(factory=dict)
 
     @property
     def num_rows(self) -> int:
@@ -61,21 +67,33 @@ class EvaluationFeed:
     @property
     def num_batches(self) -> int:
         """Batches on each of the ranks."""
-        return -(-max(len(self._range(rank)) for rank in range(self.world_size)) // self.batch_size)
+        return max(
+            sum(-(-len(rows) // self.batch_size) for _, rows in self._stretches(rank))
+            for rank in range(self.world_size)
+        )
+
+    def _stretches(self, rank: int) -> list[tuple[str, range]]:
+        """A rank's rows of each part."""
+        own = self._range(rank)
+        ends = accumulate(self.parts.values())
+        of_parts = [
+            (part, range(max(own.start, end - rows), min(own.stop, end)))
+            for (part, rows), end in zip(self.parts.items(), ends, strict=True)
+        ]
+        return [(part, rows) for part, rows in of_parts or [("", own)] if rows]
 
     def batches(self, *, stopping: Callable[[], bool] = never) -> Iterator[EvaluationBatch]:
         """The rank's batches: ``batch_size`` rows, the last one what is left.
 
         :param stopping: Whether the run is to stop; asked while a batch is waited for. The batches end early then.
         """
-        own = self._range(self.rank)
-        # A rank without rows of its own takes one of another's.
-        rows, counts = (own, True) if own else (range(1), False)
+        own = self._stretches(self.rank)
         done, last = 0, None
-        for raw_batch in self._read(rows, stopping):
-            last = EvaluationBatch(raw_batch, counts)
-            yield last
-            done += 1
+        for part, rows in own or [("", range(1))]:  # a rank without rows of its own takes one of another's
+            for raw_batch in self._read(rows, stopping):
+                last = EvaluationBatch(raw_batch, counts=bool(own), part=part)
+                yield last
+                done += 1
         while last is not None and done < self.num_batches and not stopping():
             yield last._replace(counts=False)
             done += 1
@@ -118,6 +136,8 @@ def evaluation_feed(
     :raises InvalidData: When there are no rows.
     """
     shard_rows = tuple(shard.num_rows for shard in dataset.shards())
+    mixture: Mixture | None = getattr(dataset, "mixture", None)
+    names, bounds = (mixture.names, pairwise(accumulate(mixture.shards, initial=0))) if mixture else ((), ())
     if not sum(shard_rows):
         what = pointer.removeprefix("/")
         hint = f'check where it points to, or remove "{what}"'
@@ -130,4 +150,5 @@ def evaluation_feed(
         readahead=spec.readahead,
         rank=rank,
         world_size=world_size,
+        parts={name: sum(shard_rows[first:end]) for name, (first, end) in zip(names, bounds, strict=True)},
     )

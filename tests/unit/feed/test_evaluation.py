@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import attrs
 import pytest
 
 from hostcore.job.sections import DatasetSpec
@@ -37,6 +38,25 @@ def test_the_ranks_together_read_every_row_once_in_order(
         counting = [batch.raw_batch.num_rows for batch in batches if batch.counts]
         assert all(size == batch_size for size in counting[:-1])
     assert read == list(range(sum(rows)))
+    assert len(lengths) == 1
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3, 5])
+def test_a_batch_has_rows_of_one_part_of_a_mixture(feed: Callable, world_size: int) -> None:
+    ranges = {"web": range(5), "code": range(5, 6), "books": range(6, 15)}
+    read: dict[str, list[int]] = {part: [] for part in ranges}
+    lengths = set()
+    for rank in range(world_size):
+        one = attrs.evolve(
+            feed((3, 3, 9), batch_size=4, rank=rank, world_size=world_size),
+            parts={part: len(rows) for part, rows in ranges.items()},
+        )
+        batches = list(one.batches())
+        lengths |= {len(batches), one.num_batches}
+        for batch in batches:
+            if batch.counts:
+                read[batch.part] += batch.raw_batch.column(0).to_pylist()
+    assert read == {part: [*rows] for part, rows in ranges.items()}
     assert len(lengths) == 1
 
 
