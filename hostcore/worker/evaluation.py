@@ -58,7 +58,7 @@ class Evaluated:
         return {"metrics": values, "nonfinite": nonfinite, "weight": self.weight}
 
 
-class _Held(NamedTuple):
+class _UnreadResult(NamedTuple):
     """Result of a batch, to be read behind later ones."""
 
     number: int
@@ -141,12 +141,12 @@ class EvaluationLoop:
         :param first: The number of the first batch.
         :param end: The number behind the last; None: that of all batches.
         """
-        held: list[_Held] = []
+        held: list[_UnreadResult] = []
         for number, (batch, raw_batch) in enumerate(self._batches(first, end), first):
             self.ctx.batch_index, self.ctx.batch_counts = number, batch.counts
             result = self.step(self.prepare_batch(raw_batch, self.state, self.ctx), self.state, self.ctx)
             if batch.counts:
-                held.append(_Held(number, batch.raw_batch.num_rows, batch.part, _kept(result)))
+                held.append(_UnreadResult(number, batch.raw_batch.num_rows, batch.part, _kept(result)))
             if len(held) >= _RESULTS_HELD:
                 self._read(held, means)
             self.alive()
@@ -213,7 +213,7 @@ class EvaluationLoop:
         ):
             yield ahead.popleft(), transformed
 
-    def _read(self, held: list[_Held], means: Means) -> None:
+    def _read(self, held: list[_UnreadResult], means: Means) -> None:
         for one in held:
             where = f"{self.method}, batch {one.number} of step {self.ctx.run_state.step},"
             weight = read_weight(one.result, where, rows=one.rows)
