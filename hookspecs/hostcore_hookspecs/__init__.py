@@ -30,7 +30,7 @@ if TYPE_CHECKING:
         StopRequest,
     )
     from hostcore_hookspecs.setting_types import ImportPath, Place, Secret, Uri
-    from hostcore_hookspecs.step import Capabilities, StepControl, StepResult, TensorFile
+    from hostcore_hookspecs.step import Capabilities, KeepsStep, StepControl, StepResult, TensorFile
     from hostcore_hookspecs.trainer import Trainer
     from hostcore_hookspecs.uploader import Artifact, UploadContext, UploadReceipt
 
@@ -49,7 +49,7 @@ _MODULES = {
     "reporter": ("ReporterContext",),
     "resolver": ("ResolveContext",),
     "run_state": ("Best", "Checkpoint", "GeneratedSample", "MetricPoint", "RunState", "SampleRequest", "StopRequest"),
-    "step": ("Capabilities", "StepControl", "StepResult", "TensorFile"),
+    "step": ("Capabilities", "KeepsStep", "StepControl", "StepResult", "TensorFile"),
     "trainer": ("Trainer",),
     "setting_types": ("ImportPath", "Place", "Secret", "Uri"),
     "uploader": ("Artifact", "UploadContext", "UploadReceipt"),
@@ -76,6 +76,7 @@ __all__ = [
     "InvalidData",
     "InvalidSettings",
     "Job",
+    "KeepsStep",
     "Kind",
     "LaunchContext",
     "LaunchHandle",

@@ -1,9 +1,9 @@
 """The values of trainers: what a step returns, where a state is stored, and what a trainer declares that it can do."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
 import attrs
 
@@ -73,12 +73,25 @@ class Capabilities:
     split_on_oom: bool = False
     #: A step can be made again up to its update. Until the first ``step()`` of an optimizer, ``train_step`` changes
     #: nothing but gradients, buffers of the modules in ``state``, and the global random generators; it begins with
-    #: gradients of zero or none. The callback ``replay-check`` needs it. Since 1.1.
+    #: gradients of zero or none. Or the state is a :class:`KeepsStep`. For the callback ``replay-check``. Since 1.1.
     repeatable: bool = False
 
     def __attrs_post_init__(self) -> None:
         if self.split_on_oom and not self.accumulate:
             raise ValueError("split_on_oom needs accumulate=True: train_step gets the parts of a batch as a tuple")
+
+
+@runtime_checkable
+class KeepsStep(Protocol):
+    """State of a ``repeatable`` trainer whose steps change more before their update, and can put it back. Since 1.1."""
+
+    def keep_step(self, prepared_batch: Any) -> Callable[[], None]:
+        """Keep what the step of a batch may change up to its update, beside weights, gradients, buffers and generators.
+
+        :return: Puts it back; called each time before the step is made again, with gradients of zero.
+        :raises HostcoreError: The steps of this run cannot be made again.
+        """
+        ...
 
 
 def _below_trainer(_file: "TensorFile", _attribute: "attrs.Attribute[str]", path: str) -> None:

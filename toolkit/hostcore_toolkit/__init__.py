@@ -7,6 +7,7 @@ Door:
     build_default_adamw_bundle, schedule         AdamW with its groups; learning rate by step
     dataset_items                                batch of numbers -> items of a torch Dataset
     parallelize, average_gradients               a module on several ranks
+    before_updates                               the moment when the gradients of a step are there
     training_state, load_training_state          state of model and optimizer for ``state_dict``
     save_trainable_module_checkpoint, load_trainable_module_checkpoint   files of a module's trained parameters
 """
@@ -21,6 +22,7 @@ from hostcore_toolkit.parallel import CannotParallelize, average_gradients, para
 from hostcore_toolkit.schedules import schedule
 from hostcore_toolkit.tensors import to_float_scalar, to_tensors
 from hostcore_toolkit.training_state import InvalidTrainingState, load_training_state, training_state
+from hostcore_toolkit.updates import before_updates
 
 __all__ = [
     "CannotParallelize",
@@ -29,6 +31,7 @@ __all__ = [
     "ModuleCheckpointError",
     "OptimizerBundle",
     "average_gradients",
+    "before_updates",
     "build_default_adamw_bundle",
     "dataset_items",
     "load_trainable_module_checkpoint",

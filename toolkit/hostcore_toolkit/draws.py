@@ -57,6 +57,30 @@ def seed_each(generators: Iterable[Any], seed: int) -> None:
             one.seed(own)
 
 
+def state_of(generator: Any) -> Any:
+    """Return the kind of a generator, and its state."""
+    if isinstance(generator, random.Random):
+        return ["python", generator.getstate()]
+    if isinstance(generator, np.random.Generator):
+        return ["numpy", generator.bit_generator.state]
+    if isinstance(generator, np.random.RandomState):
+        return ["legacy", generator.get_state(legacy=False)]
+    return ["torch", generator.get_state().numpy()]
+
+
+def set_state_of(generator: Any, state: Any) -> None:
+    """Give a generator what :func:`state_of` returned."""
+    _, value = state
+    if isinstance(generator, random.Random):
+        generator.setstate(value)
+    elif isinstance(generator, np.random.Generator):
+        generator.bit_generator.state = value
+    elif isinstance(generator, torch.Generator):
+        generator.set_state(torch.from_numpy(value))
+    else:
+        generator.set_state(value)
+
+
 def _held_by(one: object) -> Iterator[object]:
     if isinstance(one, dict):
         yield from _first(one.values(), len(one))

@@ -15,7 +15,6 @@ import attrs
 import orjson
 from annotated_types import Ge, Le
 
-from hostcore_debug.gradients import before_updates
 from hostcore_debug.named import named_parameters
 from hostcore_debug.replaced_rows import ReplacedRows
 from hostcore_hookspecs import InvalidSettings, StepContext, hookimpl
@@ -125,7 +124,9 @@ class _Measure:
         if not self._parameters:
             yield
             return
-        with before_updates(self._read):
+        from hostcore_toolkit import before_updates
+
+        with before_updates(lambda _: self._read()):
             yield
         if not self._gradients:
             self._read()

@@ -9,9 +9,12 @@ import attrs
 _LEVELS: Final = 3
 
 
-def named_parameters(state: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the trained parameters of all modules in a trainer's state, each once."""
-    return ((name, one) for name, one in _of_modules(state, "named_parameters") if one.requires_grad)
+def named_parameters(state: Any, *, trained: bool = True) -> Iterator[tuple[str, Any]]:
+    """Yield the parameters of all modules in a trainer's state, each once.
+
+    :param trained: Only those that get gradients.
+    """
+    return ((name, one) for name, one in _of_modules(state, "named_parameters") if one.requires_grad or not trained)
 
 
 def named_buffers(state: Any) -> Iterator[tuple[str, Any]]:

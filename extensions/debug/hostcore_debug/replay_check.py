@@ -4,7 +4,7 @@ The same batch, the same weights and the same random numbers have to give the sa
 computes something else, and reports no error, is found that way before it spoils the weights.
 """
 
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from itertools import zip_longest
@@ -13,9 +13,8 @@ from typing import Annotated, Any, Final
 import attrs
 from annotated_types import Ge
 
-from hostcore_debug.gradients import before_updates
 from hostcore_debug.named import named_buffers, named_modules, named_parameters
-from hostcore_hookspecs import HostcoreError, InvalidSettings, StepContext, hookimpl
+from hostcore_hookspecs import HostcoreError, InvalidSettings, KeepsStep, StepContext, hookimpl
 
 NAME: Final = "replay-check"
 
@@ -50,6 +49,8 @@ class ReplayCheck:
         self._check: _CheckedStep | None = None
         #: Steps of this attempt that were to be checked, and those that were.
         self._due = self._compared = 0
+        #: Parameters that steps change before their update; found at the first step that is checked.
+        self._changing: set[str] = set()
 
     def on_train_begin(self, ctx: StepContext) -> None:
         """Begin to check.
@@ -71,15 +72,24 @@ class ReplayCheck:
     def on_train_end(self, ctx: StepContext) -> None:
         """Warn when nothing could be checked."""
         if self._due and not self._compared:
-            ctx.warn(f"{NAME} has compared nothing: no optimizer of torch has made a step in the steps that were due")
+            why = "weights were changed before the update" if self._changing else "no optimizer of torch made an update"
+            ctx.warn(f"{NAME} has compared nothing: {why} in the steps that were due")
+
+    @hookimpl(wrapper=True, specname="configure")
+    def around_configure(self) -> Generator[None, Any, Any]:
+        """Let a state that keeps what its steps change refuse it here, before the first step."""
+        state = yield
+        _keep(state, None)
+        return state
 
     @hookimpl(wrapper=True)
-    def train_step(self, state: Any, ctx: StepContext) -> Generator[None, Any, Any]:
+    def train_step(self, prepared_batch: Any, state: Any, ctx: StepContext) -> Generator[None, Any, Any]:
         """Record what a step computes if it is to be checked. Entered again each time that the step is made again."""
         if (ctx.run_state.step + 1) % self._settings.every:
             return (yield)
         if self._check is None:
-            self._check = _CheckedStep(state, ctx, retry=self._settings.retry)
+            put_back = _keep(state, prepared_batch)
+            self._check = _CheckedStep(state, ctx, put_back, self._changing, retry=self._settings.retry)
         try:
             with self._check.recording():
                 result = yield
@@ -88,7 +98,7 @@ class ReplayCheck:
             raise
         if self._check.warning and ctx.rank == 0:
             ctx.warn(self._check.warning)
-        self._due, self._compared = self._due + 1, self._compared + self._check.is_decided
+        self._due, self._compared = self._due + 1, self._compared + self._check.was_compared
         self._check = None
         return result
 
@@ -112,31 +122,40 @@ class _CheckedStep:
     """The passes of a step, from the same state to the same place before its update.
 
     :param state: The trainer's.
+    :param put_back: Puts back what else the trainer's steps change.
+    :param changing: Names of the parameters that steps change before their update; those that are found are added.
     :param retry: Whether a third pass decides.
     """
 
-    def __init__(self, state: Any, ctx: StepContext, *, retry: bool) -> None:
+    def __init__(
+        self, state: Any, ctx: StepContext, put_back: Callable[[], None], changing: set[str], *, retry: bool
+    ) -> None:
         from hostcore.worker import randomness
 
-        self._ctx, self._retry = ctx, retry
+        self._ctx, self._put_back, self._changing, self._retry = ctx, put_back, changing, retry
         self._parameters = dict(named_parameters(state))
         self._modules = dict(named_modules(state))
         self._buffers = dict(named_buffers(state))
         self._buffers_before = {name: one.detach().clone() for name, one in self._buffers.items()}
+        everything = dict(named_parameters(state, trained=False))
+        self._weights = {name: (one, _digest(one)) for name, one in everything.items()}
+        self._weights_before = {name: everything[name].detach().clone() for name in changing}
         self._had_gradients = {name for name, one in self._parameters.items() if one.grad is not None}
         self._global = randomness.capture()
         self._own = ctx.rng.bit_generator.state
         self._passes: list[list[_Computed]] = []
         #: A difference that did not last; empty: there was none.
         self.warning = ""
-        #: Whether the passes have been compared, and the update is made.
-        self.is_decided = False
+        #: Whether the update is made, and whether passes have been compared before it.
+        self.is_decided = self.was_compared = False
 
     def recording(self) -> AbstractContextManager[Any]:
         """Record outputs and gradients in the order in which they are computed, and compare them before the update."""
+        from hostcore_toolkit import before_updates
+
         self._passes.append([])
         hooks = ExitStack()
-        hooks.enter_context(before_updates(self._compare))
+        hooks.enter_context(before_updates(lambda _: self._compare()))
         for name, module in self._modules.items():
             handle = module.register_forward_hook(partial(self._record_output, name))
             hooks.callback(handle.remove)
@@ -158,6 +177,9 @@ class _CheckedStep:
         for name, buffer in self._buffers.items():
             self._record("buffer", name, buffer)
         if len(self._passes) == 1:
+            if self._ctx.any_rank(self._changes_weights()):  # the next step that is due has copies of them
+                self.is_decided = True
+                return
             self._make_again()
         *_, before, last = self._passes
         differs = self._ctx.any_rank(_first_difference(before, last) is not None)
@@ -165,9 +187,16 @@ class _CheckedStep:
             differs = differs and self._ctx.any_rank(_first_difference(self._passes[0], last) is not None)
         elif differs and self._retry:
             self._make_again()
-        self.is_decided = True
+        self.is_decided = self.was_compared = True
         if differs or len(self._passes) == 3:
             self._report(lasts=differs)
+
+    def _changes_weights(self) -> bool:
+        """Return whether the step has changed parameters that are not kept, and note them."""
+        changed = {name for name, (one, before) in self._weights.items() if bool(_digest(one) != before)}
+        is_new = not changed <= self._changing
+        self._changing |= changed
+        return is_new
 
     def _make_again(self) -> None:
         from hostcore.worker import randomness
@@ -181,6 +210,9 @@ class _CheckedStep:
                 parameter.grad = None
             elif parameter.grad is not None:
                 parameter.grad.zero_()
+        for name, before in self._weights_before.items():
+            self._weights[name][0].detach().copy_(before)
+        self._put_back()
         self._ctx.repeat_step()
 
     def _report(self, *, lasts: bool) -> None:
@@ -210,6 +242,11 @@ class _CheckedStep:
     def _record(self, kind: str, name: str, tensor: Any) -> None:
         if not self.is_decided:
             self._passes[-1].append(_Computed(kind, name, _digest(tensor)))
+
+
+def _keep(state: Any, prepared_batch: Any) -> Callable[[], None]:
+    """Return what puts back the changes of a step of which the trainer's state knows alone."""
+    return state.keep_step(prepared_batch) if isinstance(state, KeepsStep) else lambda: None
 
 
 def _first_difference(before: list[_Computed], last: list[_Computed]) -> _Computed | None:

@@ -28,6 +28,7 @@ from lightning_utilities.core.apply_func import apply_to_collection
 from torch.nn.parallel import DistributedDataParallel
 
 from hostcore_hookspecs import StepContext, StepControl, StepResult
+from hostcore_lightning.kept_step import KeptStep
 from hostcore_lightning.metric_names import of_epoch, of_evaluation, of_training
 from hostcore_lightning.metric_states import copied_metric_states, kept, load_metric_states
 from hostcore_lightning.settings import CannotRun
@@ -126,6 +127,37 @@ class Fit:
         else:
             found |= of_training(self._after_step(step), apart_from=metrics)
         return StepResult(metrics=metrics | found, control=StepControl(record_metrics=True) if found else None)
+
+    def keep_step(self, prepared_batch: Any) -> Callable[[], None]:
+        """Keep what a step may change before its update: attributes, logged values, states of metrics, the batch.
+
+        :raises CannotRun: The module optimizes by hand.
+        """
+        view, module = self.view, self.module
+        if not module.automatic_optimization:
+            raise CannotRun(
+                "/module",
+                f"a step of {type(module).__name__} cannot be made again: it optimizes by hand, in training_step",
+                hint="remove replay-check from the job's callbacks",
+            )
+        schedulers = (one.scheduler for one in view.lr_scheduler_configs)
+        around = (self, view, view._logger_connector, *view.callbacks, *schedulers)
+        groups = [group for one in view.optimizers for group in one.param_groups]
+        kept = KeptStep(
+            [module, prepared_batch, view._results, *groups, *map(vars, around)],
+            apart=(view.datamodule, *view.optimizers),
+            tensors=[*module.parameters(), *module.buffers()],
+        )
+        if self._reads_gradients():
+            kept.add_gradients(module.parameters())
+        return kept.put_back
+
+    def _reads_gradients(self) -> bool:
+        """Return whether a step depends on gradients that the step before has left; Lightning sets them to zero."""
+        hooked = (self.module, *self.view.callbacks)
+        return is_overridden("optimizer_zero_grad", self.module) or any(
+            is_overridden("on_before_zero_grad", one) for one in hooked
+        )
 
     def _is_recorded(self, step: int) -> bool:
         """Return whether the host records the metrics of a step by its number."""

@@ -26,7 +26,7 @@ class LightningTrainer:
     """Trains a LightningModule as it is."""
 
     Hyperparams: ClassVar[type[Any]] = settings.Hyperparams
-    CAPABILITIES = Capabilities(accumulate=True, precisions=("fp32", "bf16", "fp16"), distributed=True)
+    CAPABILITIES = Capabilities(accumulate=True, precisions=("fp32", "bf16", "fp16"), distributed=True, repeatable=True)
 
     def __init__(self) -> None:
         if find_spec("lightning") is None:

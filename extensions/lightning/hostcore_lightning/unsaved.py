@@ -21,6 +21,7 @@ from lightning.pytorch import Callback, LightningDataModule, LightningModule
 from torchmetrics import Metric
 
 from hostcore_toolkit.draws import KINDS as GENERATORS
+from hostcore_toolkit.draws import set_state_of, state_of
 
 #: Attributes that the base classes manage themselves.
 _MANAGED: Final[Mapping[type, frozenset[str]]] = {
@@ -32,7 +33,7 @@ _MANAGED: Final[Mapping[type, frozenset[str]]] = {
     object: frozenset(),
 }
 #: Packages whose objects keep no state of the user's, or store it otherwise.
-_LIBRARIES: Final = sys.stdlib_module_names | {
+LIBRARIES: Final = sys.stdlib_module_names | {
     *("datasets", "hostcore", "lightning", "matplotlib", "numpy", "omegaconf", "pandas", "PIL", "polars", "pyarrow"),
     *("pytorch_lightning", "tokenizers", "torch", "torchmetrics", "transformers"),
 }
@@ -132,7 +133,7 @@ class Unsaved:
         stack: list[tuple[str, Any]] = []
         for index, callback in enumerate(self._callbacks):
             cls = type(callback)
-            if cls.state_dict is Callback.state_dict and cls.__module__.partition(".")[0] not in _LIBRARIES:
+            if cls.state_dict is Callback.state_dict and cls.__module__.partition(".")[0] not in LIBRARIES:
                 stack.append((f"callbacks.{index}", callback))
         if self._datamodule is not None:
             stack.append(("datamodule", self._datamodule))
@@ -180,7 +181,7 @@ def _objects_in(value: Any, path: str = "", levels: int = 8) -> Iterator[tuple[s
 def _is_plain_object(cls: type) -> bool:
     """Return whether instances have attributes that are compared: those of the user's own classes."""
     return (
-        cls.__module__.partition(".")[0] not in _LIBRARIES
+        cls.__module__.partition(".")[0] not in LIBRARIES
         and bool(cls.__dictoffset__)
         and not issubclass(cls, (type, torch.Tensor, torch.nn.Module, Metric, *GENERATORS))
         and not issubclass(cls, (dict, list, tuple, set, deque))
@@ -231,7 +232,7 @@ def _mark(value: Any, saved: frozenset[int]) -> Any:
         small = value.nbytes <= _MOST_BYTES and not value.dtype.hasobject
         return value.shape, value.dtype.str, zlib.crc32(np.ascontiguousarray(value).tobytes()) if small else id(value)
     if isinstance(value, GENERATORS):
-        return _mark(_state_of(value), saved)
+        return _mark(state_of(value), saved)
     if isinstance(value, torch.nn.Module):
         return [_mark(one, saved) for one in value.state_dict(keep_vars=True).values()]
     if isinstance(value, (list, tuple, deque)):
@@ -298,7 +299,7 @@ def _encoded(value: Any, saved: frozenset[int]) -> Any:
     if isinstance(value, (np.ndarray, np.generic)) and not value.dtype.hasobject:
         return value
     if isinstance(value, GENERATORS):
-        return {"$generator": _state_of(value)}
+        return {"$generator": state_of(value)}
     if isinstance(value, torch.nn.Module):
         return {"$module": dict(value.state_dict())}
     for name, cls in _SETS.items():
@@ -326,7 +327,7 @@ def _restored(encoded: Any, present: Any, device: torch.device) -> Any:
         return tensor.requires_grad_(encoded["$learned"])
     if isinstance(encoded, dict) and "$generator" in encoded:
         found = present if isinstance(present, GENERATORS) else _generator(encoded["$generator"])
-        _set_state(found, encoded["$generator"])
+        set_state_of(found, encoded["$generator"])
         return found
     if isinstance(encoded, dict) and "$module" in encoded:
         if isinstance(present, torch.nn.Module):
@@ -360,28 +361,6 @@ def _container(encoded: Any, present: Any, device: torch.device) -> Any:
 def _elements(encoded: Sequence[Any], present: Any, device: torch.device) -> list[Any]:
     before = list(present) if isinstance(present, (list, tuple)) and len(present) == len(encoded) else repeat(None)
     return [_restored(one, other, device) for one, other in zip(encoded, before, strict=False)]
-
-
-def _state_of(generator: Any) -> Any:
-    if isinstance(generator, random.Random):
-        return ["python", generator.getstate()]
-    if isinstance(generator, np.random.Generator):
-        return ["numpy", generator.bit_generator.state]
-    if isinstance(generator, np.random.RandomState):
-        return ["legacy", generator.get_state(legacy=False)]
-    return ["torch", generator.get_state().numpy()]
-
-
-def _set_state(generator: Any, state: Any) -> None:
-    _, value = state
-    if isinstance(generator, random.Random):
-        generator.setstate(value)
-    elif isinstance(generator, np.random.Generator):
-        generator.bit_generator.state = value
-    elif isinstance(generator, torch.Generator):
-        generator.set_state(torch.from_numpy(value))
-    else:
-        generator.set_state(value)
 
 
 def _generator(state: Any) -> Any:

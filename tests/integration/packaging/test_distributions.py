@@ -104,8 +104,8 @@ DISTRIBUTIONS = (
         )
         for name, contract, needs in (
             ("chaos", "1", ["hostcore"]),
-            ("conformance", "1", ["hostcore", "hostcore-chaos", "hostcore-toolkit"]),
-            ("debug", "1", ["hostcore"]),
+            ("conformance", "1.1", ["hostcore", "hostcore-chaos", "hostcore-toolkit"]),
+            ("debug", "1.1", ["hostcore", "hostcore-toolkit"]),
             ("engines", "1", ["hostcore"]),
             ("environments", "1", ["hostcore"]),
             ("inspect", "1", ["hostcore"]),

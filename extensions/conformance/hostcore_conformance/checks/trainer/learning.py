@@ -31,21 +31,19 @@ def gradients_seen() -> Iterator[list[Any]]:
     A step without any gradient is not in it.
     """
     import torch
-    from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+    from hostcore_toolkit import before_updates
 
     seen: list[Any] = []
 
-    def look(optimizer: Any, _arguments: Any, _keywords: Any) -> None:
+    def look(optimizer: Any) -> None:
         parameters = (one for group in optimizer.param_groups for one in group["params"])
         gradients = [one.grad.detach().double().flatten().cpu() for one in parameters if one.grad is not None]
         if gradients:
             seen.append(torch.cat(gradients))
 
-    handle = register_optimizer_step_pre_hook(look)
-    try:
+    with before_updates(look):
         yield seen
-    finally:
-        handle.remove()
 
 
 def gradient_of_step(stage: Stage, *prepared: Any) -> Any:

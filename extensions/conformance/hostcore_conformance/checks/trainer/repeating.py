@@ -1,7 +1,5 @@
 """Check of ``repeatable``: a step can be made again up to its update."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from hostcore_conformance.check import check
@@ -10,6 +8,7 @@ from hostcore_conformance.checks.trainer.stage import Stage, on_stage
 from hostcore_conformance.differences import in_words
 from hostcore_conformance.errors import ConformanceError
 from hostcore_conformance.subject import Subject
+from hostcore_hookspecs import KeepsStep
 
 
 class _BrokenOff(BaseException):
@@ -26,7 +25,7 @@ def repeats(subject: Subject) -> None:
 
     The kit breaks the second step off in optimizer.step(), brings back buffers, gradients and random generators, and
     makes the step again. Its gradients, and what state_dict returns afterwards, must be the same to the last bit as
-    those of a step that was made once.
+    those of a step that was made once. What a state with keep_step keeps is put back as well.
 
     What breaks it: an average, a counter or a schedule that changes before optimizer.step(); a generator of the
     trainer's own; gradients that are kept from step to step; a train_step that catches everything. Change such things
@@ -60,12 +59,14 @@ def _second_step(subject: Subject, *, breaks_off: bool) -> dict[str, Any]:
 def _begin_in_vain(stage: Stage, prepared: Any) -> None:
     from hostcore.worker.modes import modules_in
     from hostcore.worker.randomness import kept
+    from hostcore_toolkit import before_updates
 
     models = modules_in(stage.state)
     buffers = [(one, one.detach().clone()) for model in models for one in model.buffers()]
+    put_back = stage.state.keep_step(prepared) if isinstance(stage.state, KeepsStep) else None
     had_none = [one for model in models for one in model.parameters() if one.grad is None]
     has_begun = False
-    with kept(), _without_updates():
+    with kept(), before_updates(_break_off):
         try:
             stage.call("train_step", prepared, stage.state, stage.ctx)
         except _BrokenOff:
@@ -82,18 +83,9 @@ def _begin_in_vain(stage: Stage, prepared: Any) -> None:
         model.zero_grad(set_to_none=False)
     for parameter in had_none:
         parameter.grad = None
+    if put_back is not None:
+        put_back()
 
 
-@contextmanager
-def _without_updates() -> Iterator[None]:
-    """Meanwhile, optimizers raise :class:`_BrokenOff` when their gradients are there."""
-    from torch.optim.optimizer import register_optimizer_step_pre_hook
-
-    def break_off(_optimizer: Any, _arguments: Any, _keywords: Any) -> None:
-        raise _BrokenOff
-
-    handle = register_optimizer_step_pre_hook(break_off)
-    try:
-        yield
-    finally:
-        handle.remove()
+def _break_off(_optimizer: Any) -> None:
+    raise _BrokenOff
