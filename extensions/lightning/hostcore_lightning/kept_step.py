@@ -77,7 +77,8 @@ class KeptStep:
         storage = _storage(tensor)
         if storage is not None and storage.data_ptr() not in self._memory:
             self._memory.add(storage.data_ptr())
-            self._back.append(partial(storage.copy_, storage.clone()))
+            kept = torch.UntypedStorage(storage.nbytes(), device=storage.device)
+            self._back.append(partial(storage.copy_, kept.copy_(storage)))
 
 
 def _has_attributes(value: Any) -> bool:
