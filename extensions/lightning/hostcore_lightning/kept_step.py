@@ -74,11 +74,10 @@ class KeptStep:
         return [*below, *own]
 
     def _keep_memory(self, tensor: torch.Tensor) -> None:
-        storage = _storage(tensor)
+        storage: Any = _storage(tensor)  # untyped in some versions of torch
         if storage is not None and storage.data_ptr() not in self._memory:
             self._memory.add(storage.data_ptr())
-            kept = torch.UntypedStorage(storage.nbytes(), device=storage.device)
-            self._back.append(partial(storage.copy_, kept.copy_(storage)))
+            self._back.append(partial(storage.copy_, storage.clone()))
 
 
 def _has_attributes(value: Any) -> bool:
