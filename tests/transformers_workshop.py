@@ -193,9 +193,8 @@ def losses_with(path: Path, model: Any, rows: list[Any], collate: Any, **argumen
         use_cpu=True,
         disable_tqdm=True,
         save_strategy="no",
-        optim="adamw_torch",
         remove_unused_columns=False,
-        **{"per_device_train_batch_size": 4, **arguments},
+        **{"per_device_train_batch_size": 4, "optim": "adamw_torch", **arguments},
     )
     trainer = InOrder(model=model, args=options, train_dataset=rows, data_collator=collate)
     trainer.train()

@@ -2,13 +2,27 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 import attrs
 from annotated_types import Ge, Gt, Le, Lt
 
 from hostcore_hookspecs import InvalidSettings
 
+#: Of AdamW, where a job has no others.
+BETAS: Final = (0.9, 0.999)
+Optimizer = Literal[
+    "adamw",
+    "adafactor",
+    "sgd",
+    "rmsprop",
+    "adagrad",
+    "lion",
+    "adamw_8bit",
+    "lion_8bit",
+    "paged_adamw",
+    "paged_adamw_8bit",
+]
 Schedule = Literal[
     "linear",
     "cosine",
@@ -206,11 +220,20 @@ class Hyperparams:
         },
     )
 
-    learning_rate: Annotated[float, Gt(0)] = attrs.field(default=5e-5, metadata={"help": "Of AdamW, at its highest."})
+    optimizer: Optimizer = attrs.field(
+        default="adamw",
+        metadata={
+            "help": "As `transformers.Trainer` makes it. `lion`, those of 8 bits and the paged ones need bitsandbytes."
+        },
+    )
+    optimizer_options: Mapping[str, Any] = attrs.field(
+        factory=dict, metadata={"help": 'What the optimizer takes besides, as its class names it: `{"momentum": 0.9}`.'}
+    )
+    learning_rate: Annotated[float, Gt(0)] = attrs.field(default=5e-5, metadata={"help": "At its highest."})
     weight_decay: Annotated[float, Ge(0)] = attrs.field(
         default=0.0, metadata={"help": "Of all parameters but biases and those of normalizations."}
     )
-    adam_betas: tuple[float, float] = attrs.field(default=(0.9, 0.999), metadata={"help": "Of AdamW."})
+    adam_betas: tuple[float, float] = attrs.field(default=BETAS, metadata={"help": "Of AdamW and Lion."})
     schedule: Schedule = attrs.field(
         default="linear", metadata={"help": "How the learning rate falls after the warm-up, as transformers names it."}
     )

@@ -1,6 +1,5 @@
 """The trainer ``transformers``."""
 
-import importlib
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -18,7 +17,6 @@ from torch.nn.parallel import DistributedDataParallel
 from hostcore_hookspecs import (
     Capabilities,
     InvalidData,
-    InvalidSettings,
     SampleRequest,
     StepContext,
     StepResult,
@@ -28,6 +26,7 @@ from hostcore_toolkit import load_training_state, parallelize, to_device, traini
 from hostcore_transformers.hyperparams import Hyperparams as Settings
 from hostcore_transformers.loading import build_model
 from hostcore_transformers.loss import nothing_predicted, router_loss
+from hostcore_transformers.optimizers import make_optimizer, make_schedule
 from hostcore_transformers.packing import Packer
 from hostcore_transformers.tasks import POINTERS, Batch, Task, check_columns, load_task
 from hostcore_transformers.weights import load_weights, stored_weights
@@ -97,10 +96,8 @@ class TransformersTrainer:
             if unused and hyperparams.strategy == "ddp":
                 options["find_unused_parameters"] = True
             model = parallelize(model, ctx, strategy=hyperparams.strategy, **options)
-        optimizer = torch.optim.AdamW(
-            _groups(model, hyperparams.weight_decay), lr=hyperparams.learning_rate, betas=hyperparams.adam_betas
-        )
-        scheduler = _schedule(hyperparams, optimizer, ctx.run_state.total_steps)
+        optimizer = make_optimizer(model, hyperparams, ctx)
+        scheduler = make_schedule(hyperparams, optimizer, ctx.run_state.total_steps)
         ctx.register_optimizer(optimizer, scheduler)
         return State(
             model=model,
@@ -286,26 +283,6 @@ class TransformersTrainer:
             return self._own_task(ctx).loss(output, batch, state.plain, smoothing=smoothing), output
 
 
-def _schedule(hyperparams: Settings, optimizer: "Optimizer", steps: int) -> "LRScheduler":
-    from transformers import get_scheduler
-
-    try:
-        made: LRScheduler = get_scheduler(
-            hyperparams.schedule,
-            optimizer,
-            num_warmup_steps=hyperparams.warmup_steps or math.ceil(steps * hyperparams.warmup_ratio),
-            num_training_steps=steps,
-            scheduler_specific_kwargs=dict(hyperparams.schedule_options),
-        )
-    except (TypeError, ValueError) as error:
-        raise InvalidSettings(
-            "/schedule_options",
-            f'the schedule "{hyperparams.schedule}" does not take them: {error}',
-            hint='for instance "min_lr_rate" of cosine_with_min_lr, or "num_decay_steps" of warmup_stable_decay',
-        ) from error
-    return made
-
-
 def _over_ranks(count: int, ctx: StepContext) -> Tensor:
     """The sum over all ranks: zero-dimensional, int64. On a device it is not waited for."""
     if ctx.world_size == 1:
@@ -343,16 +320,3 @@ def dealt(remainders: Sequence[Tensor]) -> Tensor:
     """Return this rank's remaining tokens: its own and, with fewer ranks than before, those of lost ranks."""
     rank, ranks = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
     return torch.cat([torch.empty(0, dtype=torch.int64), *remainders[rank::ranks]])
-
-
-def _groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """The parameters to train: those that decay, and biases and those of normalizations, which do not."""
-    names: Any = importlib.import_module("transformers.trainer_pt_utils").get_parameter_names
-
-    patterns = [r"bias", r"layernorm", r"rmsnorm", r"(?:^|\.)norm(?:$|\.)", r"_norm(?:$|\.)"]
-    decaying = set(names(model, [nn.LayerNorm], patterns))
-    trained = [(name, one) for name, one in model.named_parameters() if one.requires_grad]
-    return [
-        {"params": [one for name, one in trained if name in decaying], "weight_decay": weight_decay},
-        {"params": [one for name, one in trained if name not in decaying], "weight_decay": 0.0},
-    ]

@@ -79,6 +79,13 @@ WIDER: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
             "lr_scheduler_kwargs": {"min_lr_rate": 0.1},
         },
     ),
+    "adafactor": ({"optimizer": "adafactor", "weight_decay": 0.1}, {}, {"optim": "adafactor", "weight_decay": 0.1}),
+    "momentum": (
+        {"optimizer": "sgd", "optimizer_options": {"momentum": 0.9}},
+        {},
+        {"optim": "sgd", "optim_args": "momentum=0.9"},
+    ),
+    "8-bit": ({"optimizer": "adamw_8bit"}, {}, {"optim": "adamw_8bit"}),
     "frozen": ({"frozen": ["embed_tokens", r"layers\.0\."]}, {}, {}),
     "lora-all": ({"lora": {"rank": 4, "target_modules": "all-linear", "modules_to_save": ["norm"]}}, {}, {}),
     "checkpointing": ({"gradient_checkpointing": True}, {}, {"gradient_checkpointing": True}),
@@ -113,6 +120,8 @@ def their_model(folder: Path, way: str) -> Any:
 def test_other_ways_have_the_losses_of_transformers_trainer(workshop: Any, way: str) -> None:
     """On the batches of the job: the masks and blocks of others are theirs."""
 
+    if way == "8-bit":
+        pytest.importorskip("bitsandbytes")
     torch.set_num_threads(1)
     settings, keys, arguments = WIDER[way]
     bert = {**BERT, **QUIET}

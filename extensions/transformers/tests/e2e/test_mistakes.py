@@ -1,5 +1,6 @@
 """The usual mistakes: one clear error each, that says where, and no traceback."""
 
+import importlib.util
 import json
 import os
 import shutil
@@ -33,6 +34,14 @@ CASES = {
         "/hyperparams/schedule_options",
         'the schedule "cosine_with_min_lr" does not take them',
     ),
+    "no library of the optimizer": ({"optimizer": "lion_8bit"}, "/hyperparams/optimizer", "needs bitsandbytes"),
+    "no option of the optimizer": (
+        {"optimizer": "sgd", "optimizer_options": {"momentun": 0.9}},
+        "/hyperparams/optimizer_options",
+        "\"sgd\" does not take them: SGD.__init__() got an unexpected keyword argument 'momentun'",
+    ),
+    "no betas": ({"optimizer": "adafactor", "adam_betas": [0.9, 0.99]}, "/hyperparams/adam_betas", "has none"),
+    "paging without a GPU": ({"optimizer": "paged_adamw"}, "/hyperparams/optimizer", "the device is cpu"),
     "nothing to freeze": ({"frozen": ["lm_heat"]}, "/hyperparams/frozen/0", "is in no parameter's name"),
     "all frozen": ({"frozen": ["."]}, "/hyperparams/frozen", "nothing is left to be trained"),
     "no regular expression": ({"frozen": ["("]}, "/hyperparams/frozen/0", "is no regular expression"),
@@ -144,6 +153,8 @@ def prepared(workshop: Any) -> Any:
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_mistake_is_one_clear_error(prepared: Any, case: str) -> None:
+    if case == "no library of the optimizer" and importlib.util.find_spec("bitsandbytes"):
+        pytest.skip("it is installed")
     hyperparams, pointer, message = CASES[case]
     finished = prepared.run(f"mistake-{list(CASES).index(case)}", hyperparams, **KEYS.get(case, {}))
     assert finished.code in {1, 2}, finished.output

@@ -33,6 +33,9 @@ WAYS = {
         "schedule_options": {"num_decay_steps": 4},
     },
     "frozen": {"frozen": ["embed_tokens"], "warmup_ratio": 0.3},
+    "adafactor": {"optimizer": "adafactor", "schedule": "constant_with_warmup", "warmup_steps": 5},
+    "momentum": {"optimizer": "sgd", "optimizer_options": {"momentum": 0.9, "nesterov": True}},
+    "8-bit": {"optimizer": "adamw_8bit", "weight_decay": 0.1},
     "experts": {"config": {**MIXTRAL, "attention_dropout": 0.1}},
     "lora": {"model": "llama", "lora": {"rank": 4, "dropout": 0.1, "target_modules": ["q_proj", "v_proj"]}},
 }
@@ -69,6 +72,7 @@ def killed_and_started_again(workshop: Any, name: str, hyperparams: Any, **keys:
 
 RANKED = {
     "packed-ranks": WAYS["packed"],
+    "rmsprop-fsdp2-ranks": {"optimizer": "rmsprop", "strategy": "fsdp2"},
     "lora-ddp-ranks": WAYS["lora"],
     "experts-fsdp2-ranks": {**WAYS["experts"], "strategy": "fsdp2"},
     "lora-fsdp2-ranks": {**WAYS["lora"], "strategy": "fsdp2"},
@@ -77,6 +81,8 @@ RANKED = {
 
 @pytest.mark.parametrize("way", [*WAYS, *RANKED])
 def test_a_run_that_was_killed_goes_on_bit_for_bit(workshop: Any, way: str) -> None:
+    if way == "8-bit":
+        pytest.importorskip("bitsandbytes")
     workshop.model("llama", LLAMA)
     keys = {**SHUFFLED, "max_steps": 12, "checkpoint_every": 4, "keep_checkpoints": 9}
     if way in RANKED:
