@@ -20,7 +20,7 @@ _BITSANDBYTES: Final = "bitsandbytes.optim"
 
 
 @attrs.frozen(kw_only=True)
-class _Kind:
+class _Optimizer:
     """The class of an optimizer."""
 
     module: str = "torch.optim"
@@ -30,21 +30,21 @@ class _Kind:
 
 
 #: As ``transformers.Trainer`` makes them.
-_KINDS: Final[Mapping[str, _Kind]] = {
-    "adamw": _Kind(name="AdamW", has_betas=True),
-    "sgd": _Kind(name="SGD"),
-    "rmsprop": _Kind(name="RMSprop"),
-    "adagrad": _Kind(name="Adagrad"),
-    "adafactor": _Kind(
+_KINDS: Final[Mapping[str, _Optimizer]] = {
+    "adamw": _Optimizer(name="AdamW", has_betas=True),
+    "sgd": _Optimizer(name="SGD"),
+    "rmsprop": _Optimizer(name="RMSprop"),
+    "adagrad": _Optimizer(name="Adagrad"),
+    "adafactor": _Optimizer(
         module="transformers.optimization",
         name="Adafactor",
         options={"scale_parameter": False, "relative_step": False},
     ),
-    "lion": _Kind(module=_BITSANDBYTES, name="Lion", has_betas=True),
-    "adamw_8bit": _Kind(module=_BITSANDBYTES, name="AdamW", has_betas=True, options={"optim_bits": 8}),
-    "lion_8bit": _Kind(module=_BITSANDBYTES, name="Lion", has_betas=True, options={"optim_bits": 8}),
-    "paged_adamw": _Kind(module=_BITSANDBYTES, name="AdamW", has_betas=True, options={"is_paged": True}),
-    "paged_adamw_8bit": _Kind(
+    "lion": _Optimizer(module=_BITSANDBYTES, name="Lion", has_betas=True),
+    "adamw_8bit": _Optimizer(module=_BITSANDBYTES, name="AdamW", has_betas=True, options={"optim_bits": 8}),
+    "lion_8bit": _Optimizer(module=_BITSANDBYTES, name="Lion", has_betas=True, options={"optim_bits": 8}),
+    "paged_adamw": _Optimizer(module=_BITSANDBYTES, name="AdamW", has_betas=True, options={"is_paged": True}),
+    "paged_adamw_8bit": _Optimizer(
         module=_BITSANDBYTES, name="AdamW", has_betas=True, options={"optim_bits": 8, "is_paged": True}
     ),
 }
@@ -100,7 +100,7 @@ def make_schedule(hyperparams: Hyperparams, optimizer: "Optimizer", steps: int) 
     return made
 
 
-def _check(kind: _Kind, hyperparams: Hyperparams, ctx: StepContext) -> None:
+def _check(kind: _Optimizer, hyperparams: Hyperparams, ctx: StepContext) -> None:
     name = hyperparams.optimizer
     if not kind.has_betas and hyperparams.adam_betas != BETAS:
         raise InvalidSettings("/adam_betas", f'"{name}" has none', hint="remove them")
@@ -113,7 +113,7 @@ def _check(kind: _Kind, hyperparams: Hyperparams, ctx: StepContext) -> None:
         raise InvalidSettings("/optimizer", message, hint=f'use "{name.removeprefix("paged_")}"')
 
 
-def _library(kind: _Kind, name: str) -> Any:
+def _library(kind: _Optimizer, name: str) -> Any:
     try:
         return importlib.import_module(kind.module)
     except ImportError as error:
