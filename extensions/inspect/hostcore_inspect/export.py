@@ -101,8 +101,9 @@ def _chosen(run: RunDirectory, step: int | Literal["last", "best"]) -> CommitRec
     if step == "last":
         wanted = max(records)
     elif step == "best":
-        best = History(run).best
-        wanted = best["step"] if best else None
+        history = History(run)
+        history.read_on()
+        wanted = history.best["step"] if history.best else None
     else:
         wanted = step
     if wanted not in records:
