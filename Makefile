@@ -104,7 +104,7 @@ test-long: $(VENV)/test-long.installed ## The suites of faults and of whole syst
 .PHONY: docs
 docs: $(VENV)/test.installed ## Build the documentation into docs/_build/html; a warning is an error
 	$(BUILD_DOCS) -d docs/_build/doctrees docs docs/_build/html
-	$(PY) -m sphinx -W --keep-going -q -b markdown -d docs/_build/doctrees docs docs/_build/html
+	$(PY) -m sphinx -W --keep-going -a -q -b markdown -d docs/_build/doctrees docs docs/_build/html
 
 .PHONY: gpu-bundle
 gpu-bundle: $(VENV)/test.installed ## Gather wheels for a machine with a GPU and without a network into build/gpu

@@ -25,7 +25,7 @@ _ROW: Final = re.compile(r"^\|.*\|$", re.MULTILINE)
 
 
 class PlainMarkdown(SphinxPostTransform):
-    """Replace what Markdown has no form for: captions, cards, tabs (the first stays), raw HTML."""
+    """Replace what Markdown has no form for: captions, cards, boxes with titles, tabs (the first stays), raw HTML."""
 
     default_priority = 100
     builders = ("markdown",)
@@ -38,6 +38,9 @@ class PlainMarkdown(SphinxPostTransform):
         for kind in (nodes.caption, PassthroughTextElement):
             for node in list(self.document.findall(kind)):
                 node.replace_self(nodes.paragraph("", "", nodes.strong("", node.astext())))
+        for box in list(self.document.findall(nodes.admonition)):
+            title, *content = box.children
+            box.replace_self([nodes.paragraph("", "", nodes.strong("", title.astext())), *content])
         for kind in (nodes.raw, toctree):
             for node in list(self.document.findall(kind)):
                 node.parent.remove(node)
