@@ -29,6 +29,7 @@ EXTRAS: Final[Mapping[tuple[str, str], str]] = MappingProxyType(
         ("command", "doctor"): "inspect",
         ("command", "environments"): "environments",
         ("command", "export"): "inspect",
+        ("command", "from-lightning"): "lightning",
         ("command", "report"): "inspect",
         ("command", "rows"): "debug",
         ("command", "serve"): "service",

@@ -22,8 +22,10 @@ from lightning.pytorch.trainer.call import _call_callback_hooks, _call_configure
 from hostcore_hookspecs import StepContext
 from hostcore_lightning.checkpoint import load_weights
 from hostcore_lightning.fit import Fit
-from hostcore_lightning.making import check_class, class_of, made, overrides
+from hostcore_lightning.making import check_class, overrides
+from hostcore_lightning.parts import CONFIGURED, classes_of, made_parts
 from hostcore_lightning.settings import CannotRun, Hyperparams
+from hostcore_lightning.trainer_arguments import check_hyperparams, check_job
 from hostcore_lightning.trainer_view import TrainerView
 from hostcore_lightning.unsaved import Unsaved
 from hostcore_toolkit import parallelize
@@ -56,9 +58,11 @@ def configured(
 
     :param loader: Returns the ``DataLoader`` that the rows of a split come from, or None.
     """
-    module: LightningModule = made(hyperparams.module, hyperparams.init, LightningModule, pointer="/module")
+    parts = made_parts(hyperparams, seed=ctx.job.seed)
+    module = parts.module
     _check(module, ctx, hyperparams)
-    callbacks = [_callback(hyperparams, index) for index in range(len(hyperparams.callbacks))]
+    check_job(parts.trainer, ctx)
+    callbacks = _run_here(parts.callbacks, ctx)
     view = TrainerView(ctx, module, datamodule, callbacks, hyperparams, loader=loader)
     trainer: Any = view
     module.trainer = trainer
@@ -102,7 +106,7 @@ def configured(
 
 def _check(module: LightningModule, ctx: StepContext, hyperparams: Hyperparams) -> None:
     cls, name = type(module), type(module).__name__
-    check_class(cls)
+    check_class(module)
     for split, method in _NEEDED.items():
         if getattr(ctx.job, split) is not None and not overrides(cls, method, LightningModule):
             raise CannotRun(
@@ -124,21 +128,35 @@ def _check(module: LightningModule, ctx: StepContext, hyperparams: Hyperparams) 
         )
 
 
-def check_callbacks(hyperparams: Hyperparams) -> None:
-    """Check the job's callbacks by their classes; none is made.
+def check_parts(hyperparams: Hyperparams, *, seed: int) -> None:
+    """Check the classes of the job's module and callbacks; what is named as a class is not made.
 
-    :raises CannotRun: One cannot be made of its arguments, or steers a Trainer.
+    :raises CannotRun: One cannot be made of its arguments, lacks a method, or steers a Trainer.
     """
-    for index, use in enumerate(hyperparams.callbacks):
-        pointer = f"/callbacks/{index}/use"
-        _refuse_steering(class_of(use.use, use.init, Callback, pointer=pointer), pointer)
+    classes = classes_of(hyperparams, seed=seed)
+    check_class(classes.module)
+    check_hyperparams(classes.trainer, hyperparams)
+    for cls, pointer in classes.callbacks:
+        if not (pointer == CONFIGURED and issubclass(cls, _DONE_HERE)):
+            _refuse_steering(cls, pointer)
 
 
-def _callback(hyperparams: Hyperparams, index: int) -> Callback:
-    use, pointer = hyperparams.callbacks[index], f"/callbacks/{index}/use"
-    callback: Callback = made(use.use, use.init, Callback, pointer=pointer)
-    _refuse_steering(type(callback), pointer)
-    return callback
+def _run_here(callbacks: list[tuple[Callback, str]], ctx: StepContext) -> list[Callback]:
+    """Return the callbacks that run; those of a configuration that the job has the like of are left out."""
+    kept = []
+    for one, pointer in callbacks:
+        if pointer == CONFIGURED and isinstance(one, _DONE_HERE):
+            _leave_out(one, "the config", ctx)
+            continue
+        _refuse_steering(type(one), pointer)
+        kept.append(one)
+    return kept
+
+
+def _leave_out(callback: Callback, of: str, ctx: StepContext) -> None:
+    if ctx.rank == 0:
+        (way_out,) = (hint for cls, hint in _STEERING.items() if isinstance(callback, cls))
+        ctx.warn(f"{of}'s callback {type(callback).__name__} is left out: {way_out}")
 
 
 def _refuse_steering(callback: type, pointer: str) -> None:
@@ -154,9 +172,7 @@ def _with_those_of(module: LightningModule, callbacks: list[Callback], ctx: Step
     kept = []
     for one in own:
         if isinstance(one, _DONE_HERE):
-            if ctx.rank == 0:
-                (way_out,) = (hint for cls, hint in _STEERING.items() if isinstance(one, cls))
-                ctx.warn(f"the module's callback {type(one).__name__} is left out: {way_out}")
+            _leave_out(one, "the module", ctx)
             continue
         _refuse_steering(type(one), "/module")
         kept.append(one)

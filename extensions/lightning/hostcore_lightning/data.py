@@ -15,7 +15,8 @@ from lightning.pytorch.utilities.model_helpers import is_overridden
 from torch.utils.data import DataLoader
 
 from hostcore_hookspecs import InvalidData
-from hostcore_lightning.making import class_of, made, overrides
+from hostcore_lightning.making import overrides
+from hostcore_lightning.parts import classes_of, has_datamodule, made_datamodule, made_module
 from hostcore_lightning.preparing import prepare_once
 from hostcore_lightning.readers import ENDLESS, LoaderReader, Refuse, reader_of
 from hostcore_lightning.settings import CannotRun, Hyperparams, TrainerInternal
@@ -60,17 +61,18 @@ class Loaders:
 
     def __init__(self, hyperparams: Hyperparams, *, seed: int, rank: int = 0, world_size: int = 1) -> None:
         self._hyperparams, self._seed = hyperparams, seed
-        self._pointer = "/datamodule" if hyperparams.datamodule else "/module"
         self._several = world_size > 1
         with seeded(seed):
             #: None: the module has the loaders.
-            self.datamodule = datamodule_of(hyperparams)
+            self.datamodule = made_datamodule(hyperparams, seed=seed)
             #: What has the methods. The module is one of its own, not that which is trained.
-            self.owner: Any = self.datamodule or made(
-                hyperparams.module, hyperparams.init, LightningModule, pointer="/module"
-            )
-        self.owner.trainer = DataView(self._pointer, rank=rank, world_size=world_size)
-        self._module_class = module_class(hyperparams)
+            self.owner: Any = self.datamodule or made_module(hyperparams, seed=seed)
+        self._pointer = "/module" if self.datamodule is None else "/datamodule"
+        if hyperparams.config is not None:
+            self._pointer = "/config"
+        view: Any = DataView(self._pointer, rank=rank, world_size=world_size)
+        self.owner.trainer = view
+        self._module_class = classes_of(hyperparams, seed=seed).module
         self._stages: set[str] = set()
         self._readers: dict[str, LoaderReader | None] = {}
         #: The error for which a test was left out; None: there is none to be left out.
@@ -92,8 +94,7 @@ class Loaders:
     def _prepare(self) -> None:
         self.owner.prepare_data()
         if self.datamodule is not None and overrides(self._module_class, "prepare_data", LightningModule):
-            given = self._hyperparams  # a module of its own, as it is of no use behind this
-            made(given.module, given.init, LightningModule, pointer="/module").prepare_data()
+            made_module(self._hyperparams, seed=self._seed).prepare_data()  # of its own: of no use behind this
 
     def sections(self) -> dict[str, dict[str, Any]]:
         """Return the equivalent sections of a job: ``dataset``, and ``validation`` and ``test`` if there are any."""
@@ -194,26 +195,11 @@ class Loaders:
                 self.owner.setup(stage)
 
 
-def brings_data(hyperparams: Hyperparams) -> bool:
+def brings_data(hyperparams: Hyperparams, *, seed: int) -> bool:
     """Return whether there is a data module, or a module with loaders of its own."""
-    return hyperparams.datamodule is not None or overrides(
-        module_class(hyperparams), "train_dataloader", LightningModule
-    )
-
-
-def module_class(hyperparams: Hyperparams) -> type:
-    """Return the class of the module that a job names."""
-    return class_of(hyperparams.module, hyperparams.init, LightningModule, pointer="/module")
-
-
-def datamodule_of(hyperparams: Hyperparams) -> LightningDataModule | None:
-    """The data module that a job names, made anew; None if it names none."""
-    if hyperparams.datamodule is None:
-        return None
-    found: LightningDataModule = made(
-        hyperparams.datamodule, hyperparams.datamodule_init, LightningDataModule, pointer="/datamodule"
-    )
-    return found
+    if has_datamodule(hyperparams, seed=seed):
+        return True
+    return overrides(classes_of(hyperparams, seed=seed).module, "train_dataloader", LightningModule)
 
 
 def _check(loader: Any, refuse: Refuse) -> None:

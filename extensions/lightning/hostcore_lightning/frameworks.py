@@ -120,7 +120,7 @@ def _configuration(written: NemoHyperparams) -> Any:
         "dataset_text_field": written.dataset_text_field,
         "optim": optim,
     }
-    whole = _merged(_merged(_read(written.config_path), own), written.cfg)
+    whole = merged(merged(_read(written.config_path), own), written.cfg)
     if find_spec("omegaconf") is not None:
         return import_module("omegaconf").OmegaConf.create(whole)
     from lightning.fabric.utilities.data import AttributeDict
@@ -148,13 +148,13 @@ def _read(path: str) -> Mapping[str, Any]:
     return inner if isinstance(inner, Mapping) else found
 
 
-def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     """Two configurations, of which the second counts; sections of both are merged."""
-    merged = dict(below)
+    result = dict(below)
     for key, value in above.items():
-        first = merged.get(key)
-        merged[key] = _merged(first, value) if isinstance(first, Mapping) and isinstance(value, Mapping) else value
-    return merged
+        first = result.get(key)
+        result[key] = merged(first, value) if isinstance(first, Mapping) and isinstance(value, Mapping) else value
+    return result
 
 
 @contextmanager

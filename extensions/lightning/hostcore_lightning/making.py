@@ -67,16 +67,17 @@ def _check_base(cls: type, path: ImportPath[Any], base: type, pointer: str) -> N
         raise CannotRun(pointer, f"{path} is no {base.__name__} but {_kind(cls)}", hint=_hint(cls, base))
 
 
-def check_class(cls: type) -> None:
-    """Check that the class of a module has what every training needs.
+def check_class(of: Any) -> None:
+    """Check that a module, or its class, has what every training needs.
 
     :raises CannotRun: It lacks a method.
     """
+    cls, own = (of, {}) if inspect.isclass(of) else (type(of), vars(of))
     for method, hint in (
         ("training_step", "give it training_step(self, batch, batch_idx)"),
         ("configure_optimizers", "return an optimizer from it"),
     ):
-        if not overrides(cls, method, LightningModule):
+        if method not in own and not overrides(cls, method, LightningModule):
             raise CannotRun("/module", f"{cls.__name__} has no {method}", hint=hint)
 
 

@@ -33,6 +33,14 @@ def of_evaluation(logged: Mapping[str, Any], split: str) -> dict[str, Any]:
     return _named(logged, split, lambda name: _without_prefix(name, split))
 
 
+def recorded_by_guess(name: str) -> str:
+    """Return how a metric that a callback monitors is recorded; one without a prefix is taken for a validation's."""
+    split = next((split for split, prefix in _PREFIXES.items() if name.startswith(prefix)), "validation")
+    if split == "train":
+        return "train/loss" if name in _LOSS else _of_training(name)
+    return _recorded(_without_prefix(name, split), split)
+
+
 def _named(logged: Mapping[str, Any], split: str, name_of: Any, *, taken: Iterable[str] = ()) -> dict[str, Any]:
     values: dict[str, Any] = {}
     logged_as = {_recorded(name, split): name for name in taken}

@@ -54,9 +54,8 @@ def prepare_once(
 @contextmanager
 def _held(path: Path, hyperparams: Hyperparams, quiet_seconds: float, longest_seconds: float) -> Iterator[None]:
     lock = FileLock(path)
-    name, pointer = (
-        (hyperparams.datamodule, "/datamodule") if hyperparams.datamodule else (hyperparams.module, "/module")
-    )
+    named = {"/datamodule": hyperparams.datamodule, "/module": hyperparams.module}
+    pointer, name = next(((key, str(one)) for key, one in named.items() if one), ("/config", "the config"))
     try:
         lock.acquire(timeout=quiet_seconds)
     except Timeout:
@@ -82,8 +81,10 @@ def _key(hyperparams: Hyperparams) -> str:
         if hyperparams.datamodule
         else (hyperparams.module, hyperparams.init)
     )
-    file = getattr(sys.modules.get(getattr(path.load(), "__module__", "")), "__file__", "")
-    said = [platform.node(), str(path), dict(init), file, str(Path.cwd())]
+    found = None if path is None else path.load()
+    file = getattr(sys.modules.get(getattr(found, "__module__", "")), "__file__", "")
+    config = [str(hyperparams.cli), dict(hyperparams.config)] if hyperparams.config is not None else []
+    said = [platform.node(), str(path), dict(init), file, str(Path.cwd()), *config]
     return hashlib.sha256(json.dumps(said, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 

@@ -37,11 +37,12 @@ class CallbackUse:
 class Hyperparams:
     """The job's ``hyperparams``."""
 
-    module: ImportPath[Any] = attrs.field(
+    module: ImportPath[Any] | None = attrs.field(
+        default=None,
         metadata={
             "help": "The LightningModule: a class, `my_models:Classifier`, a function or classmethod that returns an "
-            "instance, or an instance."
-        }
+            "instance, or an instance. Required unless `config` or `cli` names it."
+        },
     )
     init: Arguments = attrs.field(
         factory=dict,
@@ -55,6 +56,20 @@ class Hyperparams:
         metadata={"help": "The LightningDataModule, named likewise. Without one, the module's own loaders are used."},
     )
     datamodule_init: Arguments = attrs.field(factory=dict, metadata={"help": "What its constructor is given."})
+    config: Arguments | None = attrs.field(
+        default=None,
+        metadata={
+            "help": "A configuration of LightningCLI, in place of `init` and `datamodule_init`: `model`, `data`, "
+            "`optimizer`, `trainer.callbacks`, … `hostcore from-lightning config.yaml` writes the job."
+        },
+    )
+    cli: ImportPath[Any] | None = attrs.field(
+        default=None,
+        metadata={
+            "help": "What reads `config`: a subclass of LightningCLI, or a function that makes one, `main:cli_main`. "
+            "Without it, a LightningCLI of `module` and `datamodule`, or of the classes that `config` names."
+        },
+    )
     callbacks: tuple[CallbackUse, ...] = attrs.field(
         default=(), metadata={"help": "Lightning callbacks, in the order in which they are called."}
     )

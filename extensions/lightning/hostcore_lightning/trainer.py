@@ -45,13 +45,11 @@ class LightningTrainer:
 
         ``prepare_data`` is called here, by one process of a machine.
         """
-        from hostcore_lightning.configuring import check_callbacks
-        from hostcore_lightning.data import brings_data, module_class
-        from hostcore_lightning.making import check_class
+        from hostcore_lightning.configuring import check_parts
+        from hostcore_lightning.data import brings_data
 
-        check_class(module_class(self.settings_of(hyperparams)))
-        check_callbacks(self.settings_of(hyperparams))
-        if not brings_data(self.settings_of(hyperparams)):
+        check_parts(self.settings_of(hyperparams), seed=ctx.seed)
+        if not brings_data(self.settings_of(hyperparams), seed=ctx.seed):
             return None
         loaders = self._data(hyperparams, ctx.seed, ctx.rank, ctx.world_size)
         loaders.prepare(ctx.cache_dir)
@@ -100,7 +98,8 @@ class LightningTrainer:
         from hostcore_lightning.configuring import configured
 
         given = self.settings_of(ctx.hyperparams)
-        datamodule = self._data_of(ctx).datamodule if given.datamodule else None
+        has_datamodule = given.datamodule is not None or given.config is not None
+        datamodule = self._data_of(ctx).datamodule if has_datamodule else None
         if self._loaders is not None and (error := self._loaders.test_error) is not None:
             of = type(self._loaders.owner).__name__
             ctx.warn(f"the run has no test: test_dataloader of {of} raised {type(error).__name__}: {error}")

@@ -12,6 +12,7 @@ import zlib
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import repeat
+from types import MethodType
 from typing import Any, Final
 
 import attrs
@@ -159,7 +160,17 @@ class Unsaved:
 
 def _own_attributes(owner: Any) -> list[tuple[str, Any]]:
     managed = next(names for cls, names in _MANAGED.items() if isinstance(owner, cls))
-    return [(name, value) for name, value in vars(owner).items() if name not in managed and name != "trainer"]
+    return [
+        (name, value)
+        for name, value in vars(owner).items()
+        if name not in managed and name != "trainer" and not _is_own_method(value, owner, name)
+    ]
+
+
+def _is_own_method(value: Any, owner: Any, name: str) -> bool:
+    """Return whether an attribute is what the class gives anyway; Lightning leaves ``forward`` so behind DDP."""
+    is_bound = isinstance(value, MethodType) and value.__self__ is owner
+    return is_bound and value.__func__ is getattr(type(owner), name, None)
 
 
 def _objects_in(value: Any, path: str = "", levels: int = 8) -> Iterator[tuple[str, Any]]:

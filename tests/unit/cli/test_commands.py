@@ -23,6 +23,7 @@ COMMANDS = (
         "environments",
         "evaluate",
         "export",
+        "from-lightning",
         "gc",
         "list",
         "logs",
