@@ -200,6 +200,7 @@ class Fit:
 
     def _batch(self, batch: Any, index: int, *, first: bool, last: bool) -> dict[str, Any]:
         connector = self.view._logger_connector
+        self.view.is_last_batch = index + 1 == self.view.num_training_batches
         connector.on_batch_start(batch)
         self._callbacks("on_train_batch_start", batch, index)
         if self._of_module("on_train_batch_start", batch, index) == -1:

@@ -5,15 +5,18 @@ precision plugins, the transfer of batches. It looks here for what it takes from
 with an underscore among them; the tested range of versions is in ``pyproject.toml``.
 """
 
+import math
+import sys
 from collections.abc import Callable, Mapping
 from types import SimpleNamespace
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 import torch
 import torch.distributed as dist
 from lightning.fabric.utilities.apply_func import convert_tensors_to_scalars
 from lightning.fabric.utilities.distributed import _all_gather_ddp_if_available, _sync_ddp_if_available
 from lightning.pytorch import Callback, LightningDataModule, LightningModule
+from lightning.pytorch.accelerators import Accelerator, CPUAccelerator, CUDAAccelerator, MPSAccelerator
 from lightning.pytorch.callbacks import EarlyStopping
 from lightning.pytorch.overrides.distributed import prepare_for_backward
 from lightning.pytorch.plugins import MixedPrecision, Precision
@@ -164,11 +167,37 @@ class ManualSteps:
         self._view.global_step = count
 
 
+_ACCELERATORS: Final[Mapping[str, type[Accelerator]]] = {
+    "cpu": CPUAccelerator,
+    "cuda": CUDAAccelerator,
+    "mps": MPSAccelerator,
+}
+#: Ways out of what would steer the run.
+_INSTEAD: Final[Mapping[str, str]] = {
+    "save_checkpoint": 'hostcore writes checkpoints: "checkpoint_every"; with "export_ckpt", model.ckpt, too',
+    **dict.fromkeys(
+        ("fit", "fit_loop", "_run", "_run_stage"), 'a job is one training: begin the next one by a job with "weights"'
+    ),
+    **dict.fromkeys(
+        ("validate", "validate_loop"),
+        'hostcore validates: "validate_every"; later, `hostcore evaluate JOB --checkpoint C`',
+    ),
+    **dict.fromkeys(
+        ("test", "test_loop"), "hostcore tests at the end of the run; later, `hostcore evaluate JOB --checkpoint C`"
+    ),
+    **dict.fromkeys(
+        ("predict", "predict_loop"),
+        'a job does not predict: "export_ckpt" in the hyperparams writes model.ckpt for a program that does',
+    ),
+}
+
+
 def _internal(name: str) -> TrainerInternal:
     return TrainerInternal(
         "/module",
         f"`{name}` is a part of a Trainer, and none runs here",
-        hint="hostcore runs the loop: use what the page 'Coming from Lightning' lists, or a hostcore callback. What a "
+        hint=_INSTEAD.get(name.removeprefix("trainer."))
+        or "hostcore runs the loop: use what the page 'Coming from Lightning' lists, or a hostcore callback. What a "
         f"Trainer of the package's own has, the module's `setup` may set: self.{name} = …",
     )
 
@@ -185,8 +214,8 @@ class TrainerView:
     progress_bar_callback = None
     checkpoint_callback = None
     early_stopping_callback = None
-    log_dir = None
     num_nodes = 1
+    node_rank = 0
     min_epochs = None
     min_steps = None
     reload_dataloaders_every_n_epochs = 0
@@ -194,7 +223,12 @@ class TrainerView:
     interrupted = False
     ckpt_path = None
     #: Of the batches of a split.
-    limit_train_batches = limit_val_batches = limit_test_batches = 1.0
+    limit_train_batches = limit_val_batches = limit_test_batches = limit_predict_batches = 1.0
+    #: Nothing is predicted.
+    predict_dataloaders = None
+    num_predict_batches: tuple[int, ...] = ()
+    #: Whether the training batch at hand is the last of its epoch.
+    is_last_batch = False
 
     def __init__(
         self,
@@ -238,6 +272,8 @@ class TrainerView:
         if isinstance(getattr(type(self), name, None), property):  # an AttributeError of code that it runs
             try:
                 return object.__getattribute__(self, name)
+            except TrainerInternal:
+                raise
             except AttributeError as error:
                 raise RuntimeError(f"`trainer.{name}`: {error}") from error
         raise _internal(f"trainer.{name}")
@@ -345,6 +381,33 @@ class TrainerView:
         """As :attr:`train_dataloader`, of the test."""
         return self._loader("test")
 
+    @property
+    def enable_validation(self) -> bool:
+        """Return whether the job validates."""
+        return self._ctx.job.validation is not None and bool(self._ctx.job.validate_every)
+
+    @property
+    def num_val_batches(self) -> list[int]:
+        """Batches of a validation on this rank."""
+        return self._batches("num_val_batches", self._ctx.job.validation)
+
+    @property
+    def num_test_batches(self) -> list[int]:
+        """Batches of the test on this rank."""
+        return self._batches("num_test_batches", self._ctx.job.test)
+
+    @property
+    def val_check_batch(self) -> int | float:
+        """Training batches between validations."""
+        return self.val_check_interval if isinstance(self.val_check_interval, int) else self.num_training_batches
+
+    def _batches(self, name: str, section: Mapping[str, Any] | None) -> list[int]:
+        if section is None:
+            return []
+        if (rows := section.get("rows")) is None:  # data of the job's, which is counted where it is read
+            raise _internal(f"trainer.{name}")
+        return [math.ceil(rows / (section.get("batch_size", 32) * self.world_size))]
+
     # What it runs on.
 
     @property
@@ -376,6 +439,26 @@ class TrainerView:
     def is_global_zero(self) -> bool:
         """True on the first rank."""
         return self.strategy.is_global_zero
+
+    @property
+    def accelerator(self) -> Accelerator:
+        """Lightning's name for the kind of device."""
+        return _ACCELERATORS[self.strategy.root_device.type]()
+
+    @property
+    def scaler(self) -> Any:
+        """The scaler of fp16; None with another precision."""
+        return getattr(self.precision_plugin, "scaler", None)
+
+    def print(self, *values: object, sep: str = " ", end: str = "\n", **_: Any) -> None:
+        """Print on the first rank of each machine, into the run's output."""
+        if self.local_rank == 0:
+            sys.stdout.write(sep.join(map(str, values)) + end)
+
+    @property
+    def log_dir(self) -> str:
+        """The run's folder, as from Lightning without a logger."""
+        return self.default_root_dir
 
     @property
     def default_root_dir(self) -> str:

@@ -14,6 +14,8 @@ class Watch(pl.Callback):
 
     losses: list[float] = attrs.field(factory=list)
     rates: list[list[float]] = attrs.field(factory=list)
+    #: Whether a batch was the last of its epoch.
+    lasts: list[bool] = attrs.field(factory=list)
     validated: list[dict[str, float]] = attrs.field(factory=list)
     weights: dict[str, torch.Tensor] = attrs.field(factory=dict)
     #: Epochs and steps at the end.
@@ -24,6 +26,7 @@ class Watch(pl.Callback):
 
     def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
         self.losses.append(float(outputs["loss"]) if outputs else float("nan"))
+        self.lasts.append(trainer.is_last_batch)
         self.rates.append([group["lr"] for one in trainer.optimizers for group in one.param_groups])
 
     def on_validation_end(self, trainer, pl_module):

@@ -38,6 +38,7 @@ def same(one: Watch, other: Watch) -> None:
         *map(str, other.losses)
     ]
     assert one.rates == other.rates
+    assert one.lasts == other.lasts
     assert one.validated == other.validated
     assert one.weights.keys() == other.weights.keys()
     for name, value in one.weights.items():

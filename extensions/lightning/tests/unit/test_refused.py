@@ -10,6 +10,7 @@ from typing import Any
 import lightning.pytorch as pl
 import pytest
 import torch
+from lightning.pytorch.accelerators import CPUAccelerator
 from lit_jobs import section
 from user_modules import Classifier, Data
 
@@ -88,6 +89,37 @@ def test_a_part_of_the_trainer_is_named() -> None:
     assert view.global_step == 1
     with pytest.raises(TrainerInternal, match=r"`trainer\.fit_loop\.max_epochs`"):
         view.fit_loop.max_epochs = 2
+
+
+def _rows_of_the_table() -> list[tuple[str, str]]:
+    table = Path(__file__).parents[4] / "benchmarks/third_party/trainer_attributes.md"
+    rows = [line.split("|") for line in table.read_text().splitlines() if line.startswith("| `")]
+    return [(one[1].strip(" `"), one[3].strip()) for one in rows if "trainer." not in one[1]]
+
+
+def test_attributes_that_packages_read_are_given_or_refused_as_the_table_says() -> None:
+    rows, view = _rows_of_the_table(), made(context("Plain")).view
+    assert len(rows) > 50
+    for name, here in rows:
+        found: Any = view
+        refused = None
+        try:
+            for part in name.split("."):
+                found = getattr(found, part)
+        except TrainerInternal as error:
+            refused = error
+        assert here == "given" if refused is None else here.removeprefix("refused: ") in str(refused.hint), name
+
+
+def test_facts_of_a_trainer() -> None:
+    job = Job(validation=section(40), test=section(33, 8), validate_every=5)
+    view = made(context("Classifier", job)).view
+    assert (view.num_val_batches, view.num_test_batches, view.enable_validation) == ([3], [5], True)
+    assert (view.log_dir, view.scaler, view.node_rank, view.val_check_batch) == (view.default_root_dir, None, 0, 5)
+    assert isinstance(view.accelerator, CPUAccelerator)
+    assert made(context("Plain")).view.num_val_batches == []
+    with pytest.raises(TrainerInternal, match="num_val_batches"):
+        assert made(context("Classifier", Job(validation={"uris": ["a.parquet"]}))).view.num_val_batches
 
 
 def test_checkpoints_and_callbacks_that_only_look_are_left_out_with_a_warning_where_a_module_brings_them() -> None:
