@@ -5,8 +5,8 @@ precision plugins, the transfer of batches. It looks here for what it takes from
 with an underscore among them; the tested range of versions is in ``pyproject.toml``.
 """
 
+import logging
 import math
-import sys
 from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any, Final, NoReturn
@@ -167,6 +167,7 @@ class ManualSteps:
         self._view.global_step = count
 
 
+_log = logging.getLogger("lightning.pytorch.hostcore")
 _ACCELERATORS: Final[Mapping[str, type[Accelerator]]] = {
     "cpu": CPUAccelerator,
     "cuda": CUDAAccelerator,
@@ -450,10 +451,10 @@ class TrainerView:
         """The scaler of fp16; None with another precision."""
         return getattr(self.precision_plugin, "scaler", None)
 
-    def print(self, *values: object, sep: str = " ", end: str = "\n", **_: Any) -> None:
-        """Print on the first rank of each machine, into the run's output."""
+    def print(self, *values: object, sep: str = " ", **_: Any) -> None:
+        """Write to the run's output, on the first rank of each machine, by Lightning's log."""
         if self.local_rank == 0:
-            sys.stdout.write(sep.join(map(str, values)) + end)
+            _log.info(sep.join(map(str, values)))
 
     @property
     def log_dir(self) -> str:
