@@ -136,8 +136,8 @@ def _debug(directory: "RunDirectory", options: _Options) -> None:
     step_number(str(until), directory)
     if options.pdb:
         _require_one_rank(directory)
-    if options.debugpy and find_spec("debugpy") is None:
-        raise HostcoreError("--debugpy needs debugpy, which is not installed", hint="pip install debugpy")
+    if options.debugpy:
+        _require_debugpy(options.debugpy)
     if options.save is not None and options.save.exists():
         raise HostcoreError(f"{options.save} exists already", hint="--save makes a folder: name a new one")
     rows = _rows_of(directory, needed=bool(options.without))
@@ -212,6 +212,22 @@ def _require_one_rank(directory: "RunDirectory") -> None:
         )
     if not sys.stdin.isatty():
         raise HostcoreError("--pdb needs a terminal", hint="--debugpy PORT waits for an editor")
+
+
+def _require_debugpy(port: int) -> None:
+    import socket
+
+    from hostcore_hookspecs import HostcoreError
+
+    if find_spec("debugpy") is None:
+        raise HostcoreError("--debugpy needs debugpy, which is not installed", hint="pip install debugpy")
+    try:
+        socket.create_server(("127.0.0.1", port)).close()
+    except OSError as error:
+        raise HostcoreError(
+            f"port {port} of this machine cannot be used: {error.strerror or error}", hint="name another with --debugpy"
+        ) from error
+    echo(f"waiting for an editor at 127.0.0.1:{port} before the step", err=True)
 
 
 def _document(step: int, request: "ReplayRequest", found: "Replayed", places: "Places") -> dict[str, Any]:
