@@ -141,7 +141,7 @@ def replay(directory: RunDirectory, request: ReplayRequest, scratch: Path) -> Re
         "checkpoint_every": request.until if request.keeps else 0,  # several ranks stop some steps behind a request
         "run_id": copy.run_id,
     }
-    job = {**record.job, **_LEFT_OUT, **changed}
+    job = {**record.job, **_LEFT_OUT, **changed, **_ranks_of_engine(directory, record)}
     document = Document(job)
     for change in request.changes:
         document = document.with_override(change)
@@ -179,6 +179,13 @@ def _with_own(refs: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
     own = [attrs.asdict(one) for one in discover().refs if f"{one.dist}/{one.name}" == _CALLBACK]
     return [*(one for one in refs if one not in own), *own] if refs else []
+
+
+def _ranks_of_engine(directory: RunDirectory, record: RunRecord) -> Mapping[str, Any]:
+    """Return the key of the devices, where an engine such as torchrun has started other ranks than the job has."""
+    devices = list(_devices(directory))
+    is_of_job = len(record.spec().requested_devices) == record.world_size
+    return {} if is_of_job or len(devices) != record.world_size else {"devices": devices}
 
 
 def _is_own(callback: str | Mapping[str, Any]) -> bool:

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from hostcore.checkpoints.find import committed
 from hostcore.plugins.hooks import Hooks
+from hostcore.plugins.installed import discover
 from hostcore.plugins.load import load_component
 from hostcore.plugins.resolve import select
 from hostcore.runs.directory import RunDirectory
@@ -70,7 +71,8 @@ class RunRows:
         spec = record.spec(with_data=True)
         if spec.dataset is None:
             raise NoRows(f"the run {directory.run_id!r} trains on no rows: its job has no dataset")
-        selected = [one for one in select(spec, record.selectable(), room="worker") if "#train" in one.use]
+        plugins = discover() if record.brought else record.selectable()  # the plan has no sources of a trainer's data
+        selected = [one for one in select(spec, plugins, room="worker") if "#train" in one.use]
         components = [
             with_hash_range(
                 load_component(one, job_dir=spec.job_dir, run_dir=None, import_paths=spec.import_paths), spec
@@ -101,6 +103,11 @@ class RunRows:
     def steps_per_epoch(self) -> int:
         """Steps of an epoch."""
         return self._layout.rows_per_epoch // self._layout.rows_per_step
+
+    @property
+    def unit(self) -> str:
+        """Things that a row stands for, such as batches of an iterable; empty where it is a row."""
+        return str(getattr(self._dataset, "unit", ""))
 
     def numbers(self, step: int, rank: int | None = None) -> Indices:
         """Return the numbers of a step's rows, counted through all data, in the order of the batch.

@@ -169,7 +169,7 @@ def _debug(directory: "RunDirectory", options: _Options) -> None:
     if options.as_json:
         print_json(_document(step, request, found, places))
     else:
-        _print(directory, step, request, found, places)
+        _print(directory, step, request, found, places, unit=rows.unit if rows is not None else "")
     if found.different is not None or (found.error is not None and found.steps < until - found.begun_from):
         sys.exit(1)
 
@@ -266,6 +266,8 @@ def _print(
     request: "ReplayRequest",
     found: "Replayed",
     places: "Places",
+    *,
+    unit: str,
 ) -> None:
     began = f"checkpoint {found.begun_from:,}" if found.begun_from else "the beginning: no checkpoint is before"
     echo(f"{found.steps:,} steps of {directory.run_id} replayed from {began}")
@@ -278,7 +280,7 @@ def _print(
         files = sorted({one.file for one in places})
         shown = ", ".join(f"{one.row}" for one in places[:_LISTED]) + ("…" if len(places) > _LISTED else "")
         where = Path(files[0]).name if len(files) == 1 else f"{len(files)} files"
-        echo(f"rows of step {step:,}: {len(places):,} of {where}: {shown}")
+        echo(f"{unit or 'rows'} of step {step:,}: {len(places):,} of {where}: {shown}")
         echo(f"their contents: hostcore rows {directory.run_id} --step {step} --show 5")
     if found.error is not None:
         echo()

@@ -115,6 +115,8 @@ def _print_rows(
         f"\n{len(places):,} row{'s' * (len(places) != 1)} of step {number:,}"
         + (f", rank {rank}" if rank is not None else "")
     )
+    if rows.unit:
+        echo(f"a row stands for one of the {rows.unit}")
     if save is not None:
         echo(f"written to {save}")
 

@@ -1,8 +1,11 @@
 """Many steps of many kinds of runs again; the row that makes a spike; a debugger at a terminal."""
 
+import json
 import os
 import pty
 import random
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +13,7 @@ import pytest
 from checkout import ROOT
 from fork_server import hostcore
 from pexpect.fdpexpect import fdspawn
+from ports import free_ports
 
 LLAMA = {
     "model_type": "llama",
@@ -41,15 +45,27 @@ def test_fifty_steps_of_two_ranks_are_the_recorded_ones(bench: Any) -> None:
 def test_an_unchanged_lightning_module_is_replayed(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT / "extensions/lightning/tests"))
     hyperparams = {"module": "user_modules:Plain", "datamodule": "user_modules:Data"}
-    dataset = {"source": "hostcore-lightning/indices", "rows": 160, "batch_size": 8}
-    keys = {"trainer": "lightning", "hyperparams": hyperparams, "dataset": dataset, "device": "cpu"}
+    keys = {"trainer": "lightning", "hyperparams": hyperparams, "dataset": None, "device": "cpu"}  # its own data
     bench.run("lightning", **keys, max_steps=30)
+    assert [one["file"] for one in bench.json("rows", "lightning", "--step", "27")["rows"]] == ["indices"] * 8
     found = bench.json("debug", "lightning", "--step", "27")
     assert (found["replayed"]["from"], found["replayed"]["equal"]) == (20, True)
     assert found["gradients"]
     # The optimizer computes them itself, by a closure: those of the step before are still there when it begins.
     first, second = (bench.json("debug", "lightning", "--step", step)["gradients"] for step in ("21", "22"))
     assert first != second
+
+
+def test_ranks_that_an_engine_has_started_are_replayed(bench: Any) -> None:
+    bench.run("by-hand", max_steps=2)  # writes the job file
+    job = json.loads((bench.folder / "by-hand.json").read_text()) | {"run_id": "launched", "max_steps": 30}
+    (bench.folder / "launched.json").write_text(json.dumps(job))
+    words = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "hostcore", "run", "launched.json"]
+    around = {**os.environ, "MASTER_PORT": str(free_ports(1))}
+    subprocess.run([sys.executable, *words], cwd=bench.folder, env=around, check=True, capture_output=True)
+    found = bench.json("debug", "launched", "--step", "25")
+    assert len(found["rows"]) == 32
+    assert found["replayed"]["equal"]
 
 
 def test_a_llama_is_replayed(bench: Any) -> None:
