@@ -14,11 +14,13 @@ from hostcore.checkpoints.find import committed, verify
 from hostcore.checkpoints.record import CommitRecord
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.history import History
+from hostcore_builtin_plugins.extras import install_command
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_inspect.formats import Dtype, Format
 
 #: Files of a trainer whose folder ``from_pretrained`` reads: of a model, or of an adapter.
 _CONFIGURATIONS: Final = ("trainer/config.json", "trainer/adapter_config.json")
+_DTYPES: Final[Mapping[Dtype, str]] = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 #: Names of the weights in a trainer's state, the most usual first.
 _WEIGHTS: Final = ("model", "weights", "state_dict", "module", "network", "net")
 
@@ -52,6 +54,8 @@ def export(
     format: Format | None = None,
     part: str | None = None,
     dtype: Dtype | None = None,
+    merge: bool = False,
+    base: Path | None = None,
 ) -> Exported:
     """Write the weights of a checkpoint into a new folder; all of it, or nothing.
 
@@ -60,6 +64,8 @@ def export(
     :param format: None: ``hf`` where the trainer writes files for ``from_pretrained``, else ``safetensors``.
     :param part: The place of the weights in the trainer's state, with dots; None: found by its name.
     :param dtype: Convert floating-point tensors to it. None: as they are.
+    :param merge: Add adapters of the trainer ``transformers`` to the weights of their model.
+    :param base: The folder of that model. None: where it was when they were trained.
     :raises HostcoreError: There is no such checkpoint or part, the checkpoint is damaged, or the folder exists.
     """
     if folder.exists():
@@ -68,17 +74,24 @@ def export(
     verify(run.checkpoints, record)
     checkpoint = run.checkpoints / record.folder_name
     is_pretrained = any(file.path in _CONFIGURATIONS for file in record.files)
+    if base and not merge:
+        raise CannotExport("a model is named, and nothing is merged with it", hint="--base is for --merge")
     chosen: Format = format or ("hf" if is_pretrained and part is None else "safetensors")
     if chosen == "hf":
         if not is_pretrained:
             message = "its trainer writes no config.json, which from_pretrained needs"
             raise CannotExport(message, file=str(checkpoint), hint="--format safetensors writes the tensors alone")
-        if part or dtype:
+        if part or (dtype and not merge):
             message = "files of the trainer's own are copied as they are"
             raise CannotExport(message, hint="leave --part and --dtype out, or choose --format safetensors")
         with _whole(folder) as target:
-            _copy(checkpoint, target, record)
+            _copy(checkpoint, target, record, adapters=not merge)
+            if merge:
+                _merger()(checkpoint / "trainer", target, base=base, dtype=dtype and _DTYPES[dtype])
         tensors, found = None, None
+    elif merge:
+        message = "adapters are merged for from_pretrained"
+        raise CannotExport(message, hint="leave --format out, or --merge")
     else:
         found, tensors = _tensors(checkpoint, part, dtype)
         with _whole(folder) as target:
@@ -130,9 +143,21 @@ def _whole(folder: Path) -> Iterator[Path]:
         shutil.rmtree(hidden, ignore_errors=True)
 
 
-def _copy(checkpoint: Path, target: Path, record: CommitRecord) -> None:
+def _merger() -> Callable[..., None]:
+    """Return the function that the trainer's distribution adds to ``hostcore``."""
+    import hostcore
+
+    found: Callable[..., None] | None = getattr(hostcore, "merge_adapters", None)
+    if found is None:
+        hint = install_command("transformers")
+        raise CannotExport("adapters are merged by hostcore-transformers, which is not installed", hint=hint)
+    return found
+
+
+def _copy(checkpoint: Path, target: Path, record: CommitRecord, *, adapters: bool) -> None:
+    left = () if adapters else ("trainer/adapter_", "trainer/model_config.json")
     for file in record.files:
-        if file.path.startswith("trainer/"):
+        if file.path.startswith("trainer/") and not file.path.startswith(left):
             own = target / file.path.removeprefix("trainer/")
             own.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(checkpoint / file.path, own)
@@ -153,7 +178,7 @@ def _tensors(checkpoint: Path, part: str | None, dtype: Dtype | None) -> tuple[s
         what = f"no tensors at {part!r}" if part is not None else "several tensors, and none that is called model"
         hint = f"--part takes one of {', '.join(map(repr, parts))}" if parts else "its state holds no tensors by name"
         raise CannotExport(f"the trainer's state has {what}", file=str(checkpoint), hint=hint)
-    kind = dtype and {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[dtype]
+    kind = dtype and getattr(torch, _DTYPES[dtype])
     tensors = {}
     for name, one in parts[found].items():
         converted = one.to(kind) if kind and one.is_floating_point() else one

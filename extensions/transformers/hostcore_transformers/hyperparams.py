@@ -116,6 +116,13 @@ class Hyperparams:
     )
     lora: Lora | None = attrs.field(default=None, metadata={"help": "Train adapters, and leave the model as it is."})
 
+    adapter: Path | None = attrs.field(
+        default=None,
+        metadata={
+            "help": "A folder with adapters, such as a checkpoint of `lora`: they are trained further, with their own "
+            "settings. None: the input `adapter`, if there is one."
+        },
+    )
     frozen: tuple[str, ...] = attrs.field(
         default=(),
         metadata={"help": "Regular expressions: parameters in whose name one is found are not trained."},
@@ -271,9 +278,6 @@ class Hyperparams:
             raise InvalidSettings("/new_head", "a model from a config has new weights alone", hint="remove it")
         if self.config and "model_type" not in self.config:
             raise InvalidSettings("/config", 'it has no "model_type"', hint='for instance "model_type": "llama"')
-        if self.lora is not None and self.config:
-            message = "adapters are trained on a model that has learned something, and this one has new weights"
-            raise InvalidSettings("/lora", message, hint='name the folder of a model in "model"')
         if self.warmup_ratio and self.warmup_steps:
             raise InvalidSettings("/warmup_ratio", "the job has warmup_steps, too", hint="remove one of the two")
         if self.learn_from == "answers":
@@ -283,9 +287,7 @@ class Hyperparams:
             if self.packing is True:
                 message = "blocks of several conversations do not know which tokens are answers"
                 raise InvalidSettings("/learn_from", message, hint='set "packing" to "texts", or learn from "all"')
-        if self.frozen and self.lora is not None:
-            message = "with adapters, the model is frozen already"
-            raise InvalidSettings("/frozen", message, hint='choose layers by "target_modules" of "lora"')
+        self._check_adapters()
         self._check_labels()
         if self.task != "causal-lm":
             for name, given in (("packing", bool(self.packing)), ("messages_column", bool(self.messages_column))):
@@ -296,6 +298,19 @@ class Hyperparams:
     def label_count(self) -> int:
         """Return how many classes there are, or numbers of a regression."""
         return self.num_labels or len(self.classes) or (1 if self.problem_type == "regression" else 2)
+
+    def _check_adapters(self) -> None:
+        pointer = "/lora" if self.lora is not None else "/adapter"
+        if self.lora is None and self.adapter is None:
+            return
+        if self.config:
+            message = "adapters are trained on a model that has learned something, and this one has new weights"
+            raise InvalidSettings(pointer, message, hint='name the folder of a model in "model"')
+        if self.lora is not None and self.adapter is not None:
+            raise InvalidSettings("/adapter", "it has settings of its own", hint='remove "lora"')
+        if self.frozen:
+            message = "with adapters, the model is frozen already"
+            raise InvalidSettings("/frozen", message, hint='choose layers by "target_modules" of "lora"')
 
     def _check_labels(self) -> None:
         if self.problem_type != "single_label_classification" and self.task not in _LABELLED:

@@ -4,7 +4,6 @@ Code of a model's folder or of the Hub never runs, and nobody is asked about it:
 kernels, nor what a quantization or an adapter loads.
 """
 
-import importlib
 import inspect
 import json
 import re
@@ -14,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hostcore_builtin_plugins.extras import install_command
 from hostcore_hookspecs import InvalidSettings, StepContext
-from hostcore_transformers.hyperparams import Hyperparams, Lora
+from hostcore_transformers.adapters import CONFIGURATION, with_adapters_of, with_new_adapters
+from hostcore_transformers.hyperparams import Hyperparams
 from hostcore_transformers.layout import LayoutNotKept, check_layout
 
 if TYPE_CHECKING:
@@ -47,7 +47,11 @@ def model_folder(hyperparams: Hyperparams, handles: Mapping[str, Any]) -> Path |
             "the job names no model",
             hint='give "model" (a folder), "config" (a model with new weights), or an input "model"',
         )
-    return _folder(Path(given), "/model", "config.json", "a model, as save_pretrained writes it")
+    folder = Path(given)
+    if (folder / CONFIGURATION).is_file() and not (folder / "config.json").is_file():
+        hint = 'name it in "adapter", and the model that it was trained on in "model"'
+        raise InvalidSettings("/model", f"{folder} has an adapter, and no model", hint=hint)
+    return _folder(folder, "/model", "config.json", "a model, as save_pretrained writes it")
 
 
 def load_tokenizer(hyperparams: Hyperparams, handles: Mapping[str, Any]) -> Any:
@@ -135,6 +139,7 @@ def build_model(hyperparams: Hyperparams, task: "Task", ctx: StepContext) -> Any
     _refuse_code(hyperparams, folder)
     extra = task.model_settings()
     attention = {"attn_implementation": hyperparams.attention} if hyperparams.attention else {}
+    new: list[str] = []
     try:
         if folder is None:
             given = _with_ends(hyperparams.config, tokenizer)
@@ -147,6 +152,7 @@ def build_model(hyperparams: Hyperparams, task: "Task", ctx: StepContext) -> Any
                 folder, **_CLOSED, dtype="float32", output_loading_info=True, **head, **extra, **attention
             )
             _check_head(found["mismatched_keys"], task, pointer)
+            new = _new_weights(model, found, folder, task, ctx)
     except (OSError, ValueError, TypeError, KeyError, ImportError, RuntimeError, AssertionError) as error:
         hint = _hint(error)
         if hint is None and "Unrecognized configuration class" in str(error):
@@ -170,12 +176,21 @@ def build_model(hyperparams: Hyperparams, task: "Task", ctx: StepContext) -> Any
     _freeze(model, hyperparams.frozen)
     _with_router_loss(model, hyperparams.router_loss)
     task.check_model(model, pointer)
-    if hyperparams.lora is None:
+    if hyperparams.lora is None and _adapter(hyperparams, ctx.model_handles) is None:
         _check_checkpoints(model, pointer)
     if hyperparams.gradient_checkpointing:
         model.activation_checkpointing_enable(activation_checkpointing_kwargs={"use_reentrant": False})
         model.config.use_cache = False
-    return _with_adapters(model, hyperparams.lora, task) if hyperparams.lora else model
+    if hyperparams.lora is not None:
+        return with_new_adapters(model, hyperparams.lora, task, new)
+    adapter = _adapter(hyperparams, ctx.model_handles)
+    return model if adapter is None else with_adapters_of(model, adapter, new)
+
+
+def _adapter(hyperparams: Hyperparams, handles: Mapping[str, Any]) -> Path | None:
+    """Return the folder with the adapter to go on from: the setting, or the input ``adapter``."""
+    named = hyperparams.adapter or handles.get("adapter")
+    return Path(named) if named else None
 
 
 def _with_ends(config: Mapping[str, Any], tokenizer: Any) -> dict[str, Any]:
@@ -189,6 +204,23 @@ def _with_ends(config: Mapping[str, Any], tokenizer: Any) -> dict[str, Any]:
     if kind in CONFIG_MAPPING and "text_config" in CONFIG_MAPPING[kind].sub_configs:
         return {**config, "text_config": {**ends, **config.get("text_config", {})}}
     return {**ends, **config}
+
+
+def _new_weights(model: Any, found: Mapping[str, Any], folder: Path, task: "Task", ctx: StepContext) -> list[str]:
+    """Return the names of the parameters that are not in the folder, and warn of those that are not of the head."""
+    parameters = {name for name, _ in model.named_parameters()}
+    new = parameters & {*found["missing_keys"], *(name for name, *_ in found["mismatched_keys"])}
+    if new == parameters:
+        message = (
+            f"none of the {len(new)} tensors of {type(model).__name__} is in {folder}: its weights have other names"
+        )
+        raise InvalidSettings("/model", message, hint="see that config.json and the weights are of the same model")
+    if wrong := sorted(name for name in new if not set(task.head) & set(name.split("."))):
+        ctx.warn(
+            f"{len(wrong)} of {len(parameters)} tensors of {type(model).__name__} are not in {folder}, and begin with "
+            f"new weights: {', '.join(wrong[:3])}{' …' if wrong[3:] else ''}"
+        )
+    return sorted(new)
 
 
 def _check_head(changed: Iterable[Sequence[Any]], task: "Task", pointer: str) -> None:
@@ -218,7 +250,7 @@ def _refuse_code(hyperparams: Hyperparams, folder: Path | None) -> None:
         for key in _keys_with_code(hyperparams.config):
             raise InvalidSettings(f"/config/{key}", f"{_REFUSED}: {key}", hint=_REMEDY)
         return
-    if (folder / "adapter_config.json").exists():
+    if (folder / CONFIGURATION).exists():
         message = f"{folder} has an adapter beside the model (adapter_config.json)"
         raise InvalidSettings("/model", message, hint="merge it into the weights first (peft: merge_and_unload)")
     for file in ("config.json", "generation_config.json"):
@@ -318,34 +350,6 @@ def _with_router_loss(model: Any, coefficient: float | None) -> None:
     config.router_aux_loss_coef = coefficient
     if hasattr(model, "router_aux_loss_coef"):
         model.router_aux_loss_coef = coefficient
-
-
-def _with_adapters(model: Any, lora: Lora, task: "Task") -> Any:
-    try:
-        peft: Any = importlib.import_module("peft")
-    except ImportError as error:
-        hint = install_command("transformers")
-        raise InvalidSettings("/lora", "adapters need peft, which is not installed", hint=hint) from error
-    names = {part for name, _ in model.named_modules() for part in name.split(".")}
-    # Of tasks that it knows, peft adds the head by itself.
-    head = [one for one in task.head if one in names and task.adapters is None]
-    config = peft.LoraConfig(
-        r=lora.rank,
-        lora_alpha=lora.alpha,
-        lora_dropout=lora.dropout,
-        target_modules=lora.target_modules
-        if isinstance(lora.target_modules, str)
-        else list(lora.target_modules) or None,
-        modules_to_save=list(dict.fromkeys((*lora.modules_to_save, *head))) or None,
-        task_type=task.adapters,
-    )
-    if missing := [one for one in lora.modules_to_save if one not in names]:
-        message = f"the model has no layer {missing[0]!r}"
-        raise InvalidSettings("/lora/modules_to_save", message, hint=f"its own: {', '.join(sorted(names - {''}))}")
-    try:
-        return peft.get_peft_model(model, config)
-    except (ValueError, re.error) as error:
-        raise InvalidSettings("/lora/target_modules", _first_line(error)) from error
 
 
 def _freeze(model: Any, patterns: Sequence[str]) -> None:

@@ -23,6 +23,7 @@ from hostcore_hookspecs import (
     TensorFile,
 )
 from hostcore_toolkit import load_training_state, parallelize, to_device, training_state
+from hostcore_transformers.adapters import OF_MODEL
 from hostcore_transformers.hyperparams import Hyperparams as Settings
 from hostcore_transformers.loading import build_model
 from hostcore_transformers.loss import nothing_predicted, router_loss
@@ -259,8 +260,9 @@ class TransformersTrainer:
         """Write what belongs to the weights: configuration, tokenizer and processors."""
         if ctx.rank != 0:
             return
-        if self.settings(ctx).lora is not None:
+        if hasattr(state.plain, "peft_config"):
             state.plain.peft_config["default"].save_pretrained(output_dir)
+            state.plain.get_base_model().config.to_json_file(Path(output_dir) / OF_MODEL, use_diff=False)
         else:
             config = state.plain.config
             config.save_pretrained(output_dir)

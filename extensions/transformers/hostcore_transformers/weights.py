@@ -16,7 +16,7 @@ def stored_weights(model: Any) -> tuple[str, Mapping[str, Tensor]]:
     A collective where they are spread over the ranks.
     """
     if hasattr(model, "peft_config"):
-        return "adapter_model.safetensors", {name: _gathered(one) for name, one in _adapters(model).items()}
+        return "adapter_model.safetensors", {name: _gathered(one) for name, one in adapter_tensors(model).items()}
     return "model.safetensors", as_filed(model, _whole(model))
 
 
@@ -27,7 +27,7 @@ def load_weights(model: Any, weights: Mapping[str, Tensor]) -> None:
     """
     if hasattr(model, "peft_config"):
         with torch.no_grad():
-            for name, present in _adapters(model).items():
+            for name, present in adapter_tensors(model).items():
                 present.copy_(_spread_like(weights[name], present))
         return
     from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
@@ -40,8 +40,8 @@ def load_weights(model: Any, weights: Mapping[str, Tensor]) -> None:
         model.load_state_dict(whole)
 
 
-def _adapters(model: Any) -> Mapping[str, Tensor]:
-    """The adapters' tensors by the names that peft stores them under; they share memory with the model's."""
+def adapter_tensors(model: Any) -> Mapping[str, Tensor]:
+    """Return the adapters' tensors by the names that peft stores them under; they share memory with the model's."""
     adapters: Mapping[str, Tensor] = importlib.import_module("peft").get_peft_model_state_dict(model)
     return adapters
 

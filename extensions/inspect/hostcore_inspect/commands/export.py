@@ -38,6 +38,12 @@ class _Step(click.ParamType[int | str]):
 )
 @click.option("--part", metavar="NAME", help="The weights in the trainer's state, if not its model: optimizer.state.")
 @click.option("--dtype", type=click.Choice(get_args(Dtype)), help="Convert floating-point tensors.")
+@click.option("--merge", is_flag=True, help="Add adapters to the weights of their model, and write that.")
+@click.option(
+    "--base",
+    type=click.Path(path_type=Path),
+    help="For --merge: the folder of the model. If not given, where it was when the adapters were trained.",
+)
 @runs_dir_option
 @json_option
 @reports_errors
@@ -49,6 +55,8 @@ def export_command(
     form: Format | None,
     part: str | None,
     dtype: Dtype | None,
+    merge: bool,
+    base: Path | None,
     runs: Path,
     as_json: bool,
 ) -> None:
@@ -64,7 +72,7 @@ def export_command(
     from hostcore_inspect.export import export
 
     directory = find_run(run, runs)
-    done = export(directory, folder, step=step, format=form, part=part, dtype=dtype)
+    done = export(directory, folder, step=step, format=form, part=part, dtype=dtype, merge=merge, base=base)
     size = sum((folder / name).stat().st_size for name in done.files)
     if as_json:
         print_json(

@@ -107,6 +107,14 @@ CASES = {
         "/hyperparams/lora/target_modules",
         "queries",
     ),
+    "an adapter in place of a model": ({"model": "adapter"}, "/hyperparams/model", "has an adapter, and no model"),
+    "no adapter": ({"model": "llama", "adapter": "llama"}, "/hyperparams/adapter", "has no adapter"),
+    "an adapter that loads code": (
+        {"model": "llama", "adapter": "adapter"},
+        "/hyperparams/adapter",
+        'has "megatron_core", which this trainer does not know',
+    ),
+    "two settings of adapters": ({"model": "llama", "adapter": "llama", "lora": {}}, "/adapter", 'remove "lora"'),
     "no mask": ({"task": "masked-lm", "config": BERT, "tokenizer": "plain"}, "/hyperparams/tokenizer", "no mask token"),
     "no template": (
         {"messages_column": "messages", "tokenizer": "plain"},
@@ -143,6 +151,9 @@ def prepared(workshop: Any) -> Any:
     save_tokenizer(workshop.path / "plain", pad_token="<pad>", eos_token="</s>")
     save_tokenizer(workshop.path / "bare")
     shutil.copytree(workshop.path / "llama", workshop.path / "reshaped")
+    (workshop.path / "adapter").mkdir()
+    adapter = {"peft_type": "LORA", "r": 4, "target_modules": ["q_proj"], "megatron_core": "any_module"}
+    (workshop.path / "adapter/adapter_config.json").write_text(json.dumps(adapter))
     config = workshop.path / "reshaped/config.json"
     config.write_text(config.read_text().replace('"hidden_size": 32', '"hidden_size": 64'))
     texts = pa.table({"text": ["the mill", None, "the river", "the oak"]})

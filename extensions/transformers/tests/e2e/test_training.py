@@ -1,14 +1,13 @@
 """Tasks, adapters, packing, several ranks; and that a run which was killed is the run which was not."""
 
 import math
-from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 import torch
 from safetensors.torch import load_file
-from transformers_workshop import BERT, LLAMA, MIXTRAL
+from transformers_workshop import BERT, LLAMA, MIXTRAL, killed_and_started_again, same_weights
 
 SHUFFLED = {"dataset": {"parquet_paths": ["train.parquet"], "batch_size": 4, "shuffle": True, "workers": 2}}
 
@@ -39,35 +38,6 @@ WAYS = {
     "experts": {"config": {**MIXTRAL, "attention_dropout": 0.1}},
     "lora": {"model": "llama", "lora": {"rank": 4, "dropout": 0.1, "target_modules": ["q_proj", "v_proj"]}},
 }
-
-
-def same_weights(one: Path, other: Path) -> bool:
-    (file,) = {path.name for path in one.glob("*.safetensors")}
-    first, second = load_file(one / file), load_file(other / file)
-    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
-
-
-KILL_ONCE = """
-import os, pathlib, signal, time
-
-class KillOnce:
-    def on_batch_end(self, run_state, ctx):
-        mark = pathlib.Path(ctx.run_dir, "killed")
-        if run_state.step == 6 and ctx.rank == 0 and not mark.exists():
-            while not pathlib.Path(ctx.run_dir, "checkpoints/step-000004.json").exists():
-                time.sleep(0.01)  # it is written in the background
-            mark.touch()
-            os.kill(os.getpid(), signal.SIGKILL)
-"""
-
-
-def killed_and_started_again(workshop: Any, name: str, hyperparams: Any, **keys: Any) -> Any:
-    """The run, whose first rank is killed at its sixth step; it goes on from the checkpoint of the fourth."""
-    (workshop.path / "kill_once.py").write_text(KILL_ONCE)
-    keys |= {"callbacks": [{"use": "kill_once:KillOnce"}], "max_restarts": 1}
-    again = workshop.done(name, hyperparams, **keys)
-    assert [one["step"] for one in again.events if one["event"] == "run_resumed"] == [4]
-    return again
 
 
 RANKED = {

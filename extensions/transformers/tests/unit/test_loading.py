@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer
 from transformers_workshop import BERT, GPT2, LLAMA, save_tokenizer
 
@@ -71,6 +72,23 @@ def test_an_adapter_in_the_models_folder_is_refused(tokenizer_folder: Path, tmp_
     (tmp_path / "config.json").write_text(json.dumps(LLAMA))
     (tmp_path / "adapter_config.json").write_text('{"megatron_core": "any_module"}')
     with pytest.raises(InvalidSettings, match="has an adapter beside the model"):
+        built(tokenizer_folder, {}, model=tmp_path)
+
+
+def test_weights_of_other_names_are_refused_and_those_that_are_missing_are_named(
+    tokenizer_folder: Path, tmp_path: Path
+) -> None:
+    """With a warning in transformers' log alone, a model of new weights would be trained in place of the folder's."""
+    built(tokenizer_folder, LLAMA).save_pretrained(tmp_path)
+    weights = load_file(tmp_path / "model.safetensors")
+    save_file(
+        {f"module.{name}": one for name, one in weights.items()}, tmp_path / "model.safetensors", {"format": "pt"}
+    )
+    with pytest.raises(InvalidSettings, match="none of the 20 tensors of LlamaForCausalLM is in"):
+        built(tokenizer_folder, {}, model=tmp_path)
+    del weights["model.norm.weight"]
+    save_file(weights, tmp_path / "model.safetensors", {"format": "pt"})
+    with pytest.warns(UserWarning, match=r"1 of 20 tensors of LlamaForCausalLM are not in .*: model\.norm\.weight"):
         built(tokenizer_folder, {}, model=tmp_path)
 
 
