@@ -20,12 +20,6 @@ if TYPE_CHECKING:
 _STREAMS: Final = {"train": 3, "validation": 4, "test": 5}
 
 
-def _without_generator(ctx: "StepContext", _attribute: "attrs.Attribute[int]", batch_index: int) -> int:
-    """Begin another batch: its generator is made when it is asked for."""
-    ctx._rng = None
-    return batch_index
-
-
 class Host(Protocol):
     """The host's side of what a component may ask for."""
 
@@ -84,7 +78,7 @@ class StepContext:
     #: The number of the batch at hand on this rank, from 0: in training since the beginning of the epoch, also when the
     #: run is resumed inside of it; else since the beginning of this validation or test. With ``accumulate`` each batch
     #: of a step counts, and ``train_step`` sees the number of its last one.
-    batch_index: int = attrs.field(default=0, on_setattr=_without_generator)
+    batch_index: int = 0
     #: ``weights`` and the fetched ``inputs`` of the job: absolute paths, by name.
     model_handles: Mapping[str, Any] = attrs.field(factory=dict)
     #: The training data, opened; None without a data source.
@@ -109,7 +103,8 @@ class StepContext:
     #: trainers that decide something by a validation. Requests made meanwhile are ignored. Since 1.1.
     sanity_checking: bool = False
     _host: Host | None = None
-    _rng: "np.random.Generator | None" = attrs.field(default=None, init=False)
+    #: With the split, the step and the batch that it is of. A hook on ``batch_index`` would cost every step 1 µs.
+    _rng: "tuple[tuple[str, int, int], np.random.Generator] | None" = attrs.field(default=None, init=False)
 
     @property
     def rng(self) -> "np.random.Generator":
@@ -120,17 +115,19 @@ class StepContext:
         when its step is made again; calls for one batch go on in the same. In ``transform_batch`` it is the ``rng``
         that this is given. Anywhere else, such as in ``configure``, it is not to be used. Since 1.1.
         """
-        if self._rng is None:
+        place = self.split, self.run_state.step, self.batch_index
+        if self._rng is None or self._rng[0] != place:
             import numpy as np
 
             step = self.run_state.step if self.split == "train" else 0
             counter = (0, _STREAMS[self.split], self.batch_index, self.rank)
-            self._rng = np.random.Generator(np.random.Philox(key=(self.job.seed, step), counter=counter))
-        return self._rng
+            self._rng = place, np.random.Generator(np.random.Philox(key=(self.job.seed, step), counter=counter))
+        return self._rng[1]
 
     @rng.setter
-    def rng(self, rng: "np.random.Generator") -> None:
-        self._rng = rng
+    def rng(self, rng: "np.random.Generator | None") -> None:
+        """Give the batch at hand a generator; None: it begins anew."""
+        self._rng = None if rng is None else ((self.split, self.run_state.step, self.batch_index), rng)
 
     def is_canceled(self) -> bool:
         """Return whether the run was asked to stop. For long work inside one step. All ranks get one answer."""

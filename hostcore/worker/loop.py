@@ -129,16 +129,13 @@ def _train_batches(training: Training) -> None:
         _train_each(batches, asked, training)
 
 
-def _train_each(batches: Iterator[Any], asked: float, training: Training) -> None:  # noqa: PLR0912 - the whole order
-    """The innermost loop: everything it needs is a local name."""
-    job, ctx, state, stop, meter = training.job, training.ctx, training.state, training.stop, training.meter
-    progress, saver, total_steps, clock = training.progress, training.saver, training.total_steps, meter.clock
+def _train_each(batches: Iterator[Any], asked: float, training: Training) -> None:
+    """The innermost loop: what it needs is a local name. Most steps have nothing due, and end at one condition."""
+    ctx, state, stop, meter, clock = training.ctx, training.state, training.stop, training.meter, training.meter.clock
+    progress, saver, requests, run_state = training.progress, training.saver, training.requests, training.progress.state
     prepare_batch, train_step = training.hooks.prepare_batch, training.hooks.train_step
     on_batch_begin, on_batch_end = training.hooks.on_batch_begin, training.hooks.on_batch_end
-    run_state, metric_every, checkpoint_every = progress.state, job.metric_every, job.checkpoint_every
-    validate_every, sample_every = training.validate_every, training.sample_every
-    requests, beat, accumulates = training.requests, training.beat, job.accumulate > 1
-    watched_until = max(training.first_step, training.probed_until)
+    accumulates, due = training.job.accumulate > 1, _next_due(training)
 
     for raw_batch in batches:
         arrived = clock()
@@ -156,36 +153,59 @@ def _train_each(batches: Iterator[Any], asked: float, training: Training) -> Non
         if on_batch_end is not None:
             on_batch_end(result, run_state, ctx)
 
-        shown = not (control and control.skip_cadence_emit)
-        wished = control and getattr(control, "record_metrics", False)
-        if metric_every and (step % metric_every == 0 or step == total_steps or wished):
-            record(training, result if shown else None)
-        elif arrived > meter.sign_due:
-            sign_of_life(training)
-        if step <= watched_until:
-            _watch(training, result)
-        if saver.has_news:
-            saver.finish()
-        if validate_every and (step % validate_every == 0 or step == total_steps):
-            requests.owe_validation()
-        if sample_every and step % sample_every == 0 and shown:
-            requests.owe_samples()
-        if requests.pending:
-            answer_in_step(training)
-        if beat is not None:
-            beat(step)
-        if step == total_steps:
-            save_last(training)
-            return
-        if stop.requested:
-            return  # the last checkpoint is written where the run ends
-        if checkpoint_every and step % checkpoint_every == 0:
-            saver.save(final=False)
-        if control and control.backoff_seconds:
-            _back_off(training, control.backoff_seconds)
-            if stop.requested:
+        is_silent = arrived > meter.sign_due
+        if step >= due or control or is_silent or requests.pending or saver.has_news or stop.requested:
+            if not _follow(training, step, result, control, is_silent=is_silent):
                 return
+            due = _next_due(training)
         asked = clock()
+
+
+def _next_due(training: Training) -> int:
+    """Return the next step behind which there is something to do; several ranks meet behind each."""
+    job, step = training.job, training.progress.state.step
+    if training.beat is not None or step < training.watched_until:
+        return step + 1
+    cadences = (job.metric_every, job.checkpoint_every, training.validate_every, training.sample_every)
+    return min([training.total_steps, *(step - step % every + every for every in cadences if every)])
+
+
+def _follow(training: Training, step: int, result: Any, control: Any, *, is_silent: bool) -> bool:
+    """Do what is due behind a step.
+
+    :param is_silent: Whether a sign of life is due.
+    :return: Whether the next step of the epoch follows.
+    """
+    job, stop, saver, requests = training.job, training.stop, training.saver, training.requests
+    is_last = step == training.total_steps
+    shown = not (control and control.skip_cadence_emit)
+    wished = control and getattr(control, "record_metrics", False)
+    if job.metric_every and (step % job.metric_every == 0 or is_last or wished):
+        record(training, result if shown else None)
+    elif is_silent:
+        sign_of_life(training)
+    if step <= training.watched_until:
+        _watch(training, result)
+    if saver.has_news:
+        saver.finish()
+    if training.validate_every and (step % training.validate_every == 0 or is_last):
+        requests.owe_validation()
+    if training.sample_every and step % training.sample_every == 0 and shown:
+        requests.owe_samples()
+    if requests.pending:
+        answer_in_step(training)
+    if training.beat is not None:
+        training.beat(step)
+    if is_last:
+        save_last(training)
+        return False
+    if stop.requested:
+        return False  # the last checkpoint is written where the run ends
+    if job.checkpoint_every and step % job.checkpoint_every == 0:
+        saver.save(final=False)
+    if control and control.backoff_seconds:
+        _back_off(training, control.backoff_seconds)
+    return not stop.requested
 
 
 def _watch(training: Training, result: Any) -> None:

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import islice
+from functools import cached_property
+from itertools import chain, islice
 from typing import Any
 
 import attrs
@@ -97,17 +98,17 @@ class Training:
     emit_beside: Callable[..., None] = nothing
     meter: Meter
 
-    @property
+    @cached_property
     def validate_every(self) -> int:
         """In steps; 0: never."""
         return steps_between_validations(self.job, self.feed) if self.validation else 0
 
-    @property
+    @cached_property
     def sample_every(self) -> int:
         """In steps; 0: never."""
         return self.job.sample_every if self.sampling else 0
 
-    @property
+    @cached_property
     def beat(self) -> Callable[[int], None] | None:
         """Called after every step, with its number; None with a single rank.
 
@@ -129,6 +130,11 @@ class Training:
     def probed_until(self) -> int:
         """The last step of this attempt whose metrics are compared with those behind the checkpoint of a stop."""
         return self.first_step + self.prove_resume - 1 if self.first_step > 1 else 0
+
+    @property
+    def watched_until(self) -> int:
+        """The last step behind which the loop does what it does in the first ones of an attempt."""
+        return max(self.first_step, self.probed_until)
 
     def prepared(self, raw_batch: Any) -> Any:
         """Call ``prepare_batch`` for what a step takes: a batch, or with ``accumulate`` several."""
@@ -155,9 +161,7 @@ class Training:
                 batches = self.transformer.apply(batches, cursor)
             if self.job.accumulate > 1:
                 batches = _together(batches, self.job.accumulate)
-            with randomness.kept():  # finding a place in the data may draw
-                first = list(islice(batches, 1))
-            yield _in_front(first, batches)
+            yield _begun(batches)
 
 
 def _together(batches: Iterator[Any], count: int) -> Iterator[tuple[Any, ...]]:
@@ -166,8 +170,8 @@ def _together(batches: Iterator[Any], count: int) -> Iterator[tuple[Any, ...]]:
         yield group
 
 
-def _in_front(first: list[Any], batches: Iterator[Any]) -> Iterator[Any]:
-    """The first batches and the others. None is held longer than it is used: a batch is a part of a whole window."""
-    while first:
-        yield first.pop(0)
-    yield from batches
+def _begun(batches: Iterator[Any]) -> Iterator[Any]:
+    """Batches of which the first has been read. None is held longer than it is used: it is a part of a whole window."""
+    with randomness.kept():  # finding a place in the data may draw
+        first = list(islice(batches, 1))
+    return chain(first, batches)

@@ -175,6 +175,7 @@ class Splitting:
 
         def parts() -> Iterator[Any]:
             for raw_batch, ctx.batch_index in self._raw:
+                ctx.rng = None
                 for one in cut(raw_batch, self._progress.micro_batch_rows):
                     yield self._prepare_batch(one, state, ctx)
 
