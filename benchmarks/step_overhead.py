@@ -170,11 +170,11 @@ class Trainer:
         self.batch = self.source.batch
         return parts()
 
-    def prepare_batch(self, raw_batch: Any, state: Any) -> Any:
+    def prepare_batch(self, raw_batch: Any, state: Any, ctx: Any) -> Any:
         self.step = step = self.step + 1
         self.source.tick(step)
         if raw_batch is not None:
-            self.to_tensors(raw_batch)
+            self.to_tensors(raw_batch, ctx=ctx)
         return self.batch
 
     def train_step(self, prepared_batch: Any, state: Any) -> Any:
@@ -184,7 +184,7 @@ class Trainer:
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
-        return self.StepResult(metrics={"loss": loss.detach()})
+        return self.StepResult(metrics={"loss": loss})  # as ignite's step returns it, with its graph
 
     def state_dict(self, state: Any) -> dict[str, object]:
         return {"model": state[0].state_dict()}

@@ -12,6 +12,7 @@ from hostcore_hookspecs.run_state import Best, RunState
 
 if TYPE_CHECKING:
     import numpy as np
+    import pyarrow as pa
     import torch
 
     from hostcore_hookspecs.data_source import Dataset
@@ -58,6 +59,26 @@ class Host(Protocol):
         """Add to the metrics of the present step."""
 
 
+@attrs.define(eq=False)
+class RowSlice:
+    """Rows that the data source gave at once, and the batch at hand as a slice of them.
+
+    For what can be made of all of them once, such as tensors, and sliced for each batch.
+    """
+
+    #: The batch that the other attributes are about. If it is not the ``raw_batch`` at hand, nothing is known of that.
+    batch: "pa.RecordBatch | None" = None
+    rows: "pa.RecordBatch | None" = None
+    #: The first row of the batch in ``rows``.
+    start: int = 0
+    #: What was made of ``rows``, by whoever makes it; empty again with other rows.
+    made: dict[Any, Any] = attrs.field(factory=dict)
+
+    def begin(self, rows: "pa.RecordBatch | None") -> None:
+        """Go on to other rows."""
+        self.batch, self.rows, self.made = None, rows, {}
+
+
 @attrs.define(kw_only=True, eq=False)
 class StepContext:
     """The same object for a whole attempt. Tests of a trainer can make one: ``StepContext(job=Job(max_steps=3))``."""
@@ -102,6 +123,8 @@ class StepContext:
     #: Whether the batches at hand are those of the check before the first step; see the job's ``sanity_batches``. For
     #: trainers that decide something by a validation. Requests made meanwhile are ignored. Since 1.1.
     sanity_checking: bool = False
+    #: Where the training batch at hand lies in the data; of other batches nothing is known. Since 1.1.
+    row_slice: RowSlice | None = None
     _host: Host | None = None
     #: With the split, the step and the batch that it is of. A hook on ``batch_index`` would cost every step 1 µs.
     _rng: "tuple[tuple[str, int, int], np.random.Generator] | None" = attrs.field(default=None, init=False)

@@ -155,6 +155,7 @@ class Training:
         """
         cursor = self.progress.cursor
         stream = self.feed.stream(cursor, stopping=lambda: stops and self.stop.requested)
+        self.ctx.row_slice = stream.row_slice
         with self.progress.reading(stream):
             batches = iter(stream)
             if self.transformer is not None:

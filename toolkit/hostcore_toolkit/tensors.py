@@ -11,7 +11,8 @@ import pyarrow.types as kinds
 import torch
 from torch.utils.dlpack import from_dlpack
 
-from hostcore_hookspecs import InvalidData
+from hostcore_hookspecs import InvalidData, StepContext
+from hostcore_hookspecs.context import RowSlice
 from hostcore_toolkit.devices import to_device
 
 _BRING = "or leave the column out: list the columns that you want in the job's dataset.columns, or in to_tensors()"
@@ -35,6 +36,8 @@ _TEXT_KINDS = (
     kinds.is_binary_view,
     kinds.is_fixed_size_binary,
 )
+#: Batches that are cut together.
+_CUT_AT_ONCE = 128
 _LIST_KINDS = (kinds.is_list, kinds.is_large_list, kinds.is_list_view, kinds.is_large_list_view)
 
 
@@ -43,6 +46,7 @@ def to_tensors(
     columns: Sequence[str] | None = None,
     *,
     device: torch.device | str | None = None,
+    ctx: StepContext | None = None,
 ) -> dict[str, torch.Tensor]:
     """Turn numeric columns of a batch into tensors: ``int64`` into ``torch.int64``, and so on, unsigned ones too.
 
@@ -57,8 +61,10 @@ def to_tensors(
 
     :param raw_batch: What ``prepare_batch`` is given.
     :param columns: The columns to turn; None for all.
-    :param device: Where to put the tensors, as :func:`~hostcore_toolkit.to_device` does; usually ``ctx.device``. None
-        for the CPU.
+    :param device: Where to put the tensors, as :func:`~hostcore_toolkit.to_device` does. None for that of ``ctx``, or
+        without one the CPU.
+    :param ctx: That of ``prepare_batch``. With it, columns become tensors once for all rows that were read together,
+        and a batch has slices of these, which takes a third of the time.
     :return: A tensor of ``raw_batch.num_rows`` rows by column, in the order of ``columns``.
     :raises InvalidData: When a column is not there, holds nulls, or has a type that is not numeric.
     :raises TypeError: When the batch is not a RecordBatch.
@@ -68,12 +74,59 @@ def to_tensors(
         raise TypeError(f"to_tensors() takes a pyarrow.RecordBatch, not {type(raw_batch).__qualname__}{hint}")
     if isinstance(columns, str):
         raise TypeError(f"columns is a list of names; write [{columns!r}]")
+    device = ctx.device if device is None and ctx is not None else device
+    row_slice = None if ctx is None else ctx.row_slice
+    if row_slice is not None and row_slice.batch is raw_batch:
+        tensors = _sliced(row_slice, columns)
+    else:
+        tensors = _tensors(raw_batch, columns)
+    return tensors if device is None or getattr(device, "type", device) == "cpu" else to_device(tensors, device)
+
+
+class _Cutter:
+    """Cuts tensors of rows that were read together into those of batches, many at a time: that is cheaper for each."""
+
+    def __init__(self, whole: dict[str, torch.Tensor], num_rows: int, size: int) -> None:
+        self._whole, self._num_rows, self._size = whole, num_rows, size
+        #: What was cut last: from a row on, so many batches of each column.
+        self._start = self._count = 0
+        self._cut: dict[str, Sequence[torch.Tensor]] = {}
+
+    def at(self, start: int) -> dict[str, torch.Tensor]:
+        """Return the tensors of the batch from a row on."""
+        place = (start - self._start) // self._size
+        if not 0 <= place < self._count:
+            self._start, self._count = start, min(_CUT_AT_ONCE, (self._num_rows - start) // self._size)
+            shape, place = (self._count, self._size), 0
+            rows = self._count * self._size
+            self._cut = {
+                name: one.narrow(0, start, rows).view(*shape, *one.shape[1:]).unbind()
+                for name, one in self._whole.items()
+            }
+        return {name: batches[place] for name, batches in self._cut.items()}
+
+
+def _sliced(row_slice: RowSlice, columns: Sequence[str] | None) -> dict[str, torch.Tensor]:
+    """Return tensors of a batch that are cut from those of the rows around it."""
+    key = to_tensors if columns is None else (to_tensors, *columns)
+    cutter = row_slice.made.get(key)
+    if cutter is None:
+        batch, rows = row_slice.batch, row_slice.rows
+        assert batch is not None
+        assert rows is not None
+        try:
+            cutter = _Cutter(_tensors(rows, columns), rows.num_rows, batch.num_rows)
+        except InvalidData:  # of another batch, such as a null
+            return _tensors(batch, columns)
+        row_slice.made[key] = cutter
+    return cutter.at(row_slice.start)
+
+
+def _tensors(raw_batch: pa.RecordBatch, columns: Sequence[str] | None) -> dict[str, torch.Tensor]:
     names = raw_batch.schema.names
     if columns is None and len(set(names)) == len(names):
-        tensors = {name: _tensor(raw_batch.column(place), name) for place, name in enumerate(names)}
-    else:
-        tensors = {name: _tensor(_column(raw_batch, name), name) for name in (names if columns is None else columns)}
-    return tensors if device is None else to_device(tensors, device)
+        return {name: _tensor(raw_batch.column(place), name) for place, name in enumerate(names)}
+    return {name: _tensor(_column(raw_batch, name), name) for name in (names if columns is None else columns)}
 
 
 def _column(batch: pa.RecordBatch, name: str) -> pa.Array:

@@ -142,7 +142,7 @@ class CharLmTrainer:
     def prepare_batch(self, raw_batch: pa.RecordBatch, ctx: StepContext) -> Batch:
         """Turn rows of the prepared data into tensors on the run's device."""
         # To the device as bytes, an eighth of what the model takes.
-        tokens = to_tensors(raw_batch, [TOKENS], device=ctx.device)[TOKENS].long()
+        tokens = to_tensors(raw_batch, [TOKENS], ctx=ctx)[TOKENS].long()
         context = ctx.hyperparams.context
         return Batch(inputs=tokens[:, :-1].reshape(-1, context), targets=tokens[:, 1:].reshape(-1, context))
 

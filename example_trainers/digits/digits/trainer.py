@@ -100,7 +100,7 @@ class DigitsTrainer:
 
     def prepare_batch(self, raw_batch: pa.RecordBatch, ctx: StepContext) -> Batch:
         """Turn rows of the prepared data into tensors on the run's device."""
-        columns = to_tensors(raw_batch, [IMAGE, LABEL], device=ctx.device)
+        columns = to_tensors(raw_batch, [IMAGE, LABEL], ctx=ctx)
         return Batch(images=columns[IMAGE], labels=columns[LABEL].long())
 
     def train_step(self, prepared_batch: Batch | Sequence[Batch], state: State, ctx: StepContext) -> StepResult:

@@ -74,7 +74,7 @@ class StageTrainer:
         if raw_batch is None:
             x = torch.linspace(0, 1, 8, device=ctx.device)
             return {"x": x[:, None], "y": (x**2)[:, None]}
-        return {name: one[:, None] for name, one in to_tensors(raw_batch, device=ctx.device).items()}
+        return {name: one[:, None] for name, one in to_tensors(raw_batch, ctx=ctx).items()}
 
     def train_step(self, prepared_batch: Any, state: dict[str, Any]) -> StepResult:
         """One update; of several micro-batches, by the mean of their losses."""

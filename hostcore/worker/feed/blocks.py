@@ -10,6 +10,7 @@ from hostcore.worker.feed.gathering import Block, gathered
 from hostcore.worker.feed.order import Share, ShuffledOrder, in_file_order
 from hostcore.worker.feed.reading import ReadRanges, Rows
 from hostcore.worker.feed.window import WindowLimit
+from hostcore_hookspecs.context import RowSlice
 
 #: What is read together in file order, in bytes.
 _CHUNK_BYTES: Final = 16 << 20
@@ -82,13 +83,17 @@ def _draw(lanes: "Sequence[Lane[Rows]]", order: ShuffledOrder, window: int, limi
     return parts
 
 
-def cut(blocks: Iterable[pa.RecordBatch], size: int, *, tail: bool = False) -> Iterator[pa.RecordBatch]:
+def cut(
+    blocks: Iterable[pa.RecordBatch], size: int, *, tail: bool = False, row_slice: RowSlice | None = None
+) -> Iterator[pa.RecordBatch]:
     """Batches of exactly ``size`` rows: slices of a block without a copy, where it does not end inside one.
 
     A block is let go of before the next one is asked for, but for the memory of its last rows.
 
     :param tail: Whether rows that do not fill a last batch are given out as well; else they are left out.
+    :param row_slice: Is kept at the place of the batch that was given out last, if it is a slice of a block.
     """
+    row_slice = row_slice or RowSlice()
     begun: list[pa.RecordBatch] = []
     missing = size
     for block in blocks:
@@ -100,9 +105,14 @@ def cut(blocks: Iterable[pa.RecordBatch], size: int, *, tail: bool = False) -> I
                 continue
             yield pa.concat_batches([*begun, block.slice(0, missing)])
             start, missing, begun = missing, size, []
+        row_slice.begin(block)
         while start + size <= end:
-            yield block.slice(start, size)
+            row_slice.batch = batch = block.slice(start, size)
+            row_slice.start = start
+            yield batch
             start += size
+        row_slice.begin(None)
+        batch = None
         if start < end:
             begun, missing = [block.slice(start)], size - (end - start)
         del block

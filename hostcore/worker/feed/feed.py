@@ -16,6 +16,7 @@ from hostcore.worker.feed.order import EVERYTHING, LAYOUT, Share, ShuffledOrder,
 from hostcore.worker.feed.reading import ReadRanges, never, range_reader
 from hostcore.worker.feed.stream import DatasetStream, MockStream
 from hostcore.worker.feed.window import WindowLimit, measure_row, window_memory
+from hostcore_hookspecs.context import RowSlice
 from hostcore_hookspecs.errors import HostcoreError, InvalidData
 
 if TYPE_CHECKING:
@@ -47,6 +48,10 @@ class Stream(Protocol):
 
     def __iter__(self) -> Iterator[Any]:
         """The batches. They end early when the run is to stop while the stream waits for data."""
+
+    @property
+    def row_slice(self) -> RowSlice | None:
+        """Place of the batch that was given out last; None: a batch is as it is."""
 
     def digest(self, rows: int) -> int:
         """The digest of this rank's rows from where the stream began up to a position, as they were really read.

@@ -15,6 +15,7 @@ from hostcore.worker.feed.gathering import Block
 from hostcore.worker.feed.order import Share
 from hostcore.worker.feed.readahead import ReadAhead
 from hostcore.worker.feed.reading import ReadingStopped
+from hostcore_hookspecs.context import RowSlice
 
 #: Opens blocks from a position on; they end with ``ReadingStopped`` when they are not wanted any more.
 OpenBlocks = Callable[[Callable[[], bool]], Iterator[Block]]
@@ -58,6 +59,8 @@ class DatasetStream:
         self._batch_rows = step_rows // micro_batches
         self._batches = steps * micro_batches
         self._digests = StepDigests(start, rows_per_step)
+        #: Where the batch that was given out last lies.
+        self.row_slice = RowSlice()
         self._closing = threading.Event()
         self._ahead: ReadAhead[_Counted] | None = None
 
@@ -73,7 +76,7 @@ class DatasetStream:
         """Batches of exactly the rows that this rank takes at once. To be asked for once; closes at its end."""
         blocks = self._taken() if self._ahead is None else self._taken_ahead(self._ahead)
         try:
-            yield from islice(cut(blocks, self._batch_rows), self._batches)
+            yield from islice(cut(blocks, self._batch_rows, row_slice=self.row_slice), self._batches)
         finally:
             self.close()
 
@@ -102,6 +105,7 @@ class DatasetStream:
         """See :class:`hostcore.worker.feed.feed.Stream`."""
         if not self._closing.is_set():
             self._closing.set()
+            self.row_slice.begin(None)
             if self._ahead is None:
                 self._blocks.close()
             else:
@@ -129,6 +133,10 @@ class MockStream:
     #: Where whole steps end.
     stop: int
     share: Share
+
+    @property
+    def row_slice(self) -> None:
+        """None: a batch is as it is."""
 
     def __iter__(self) -> Iterator[Any]:
         """The rank's batches."""

@@ -6,9 +6,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from hostcore.worker.feed.blocks import cut
 from hostcore.worker.feed.order import in_file_order
 from hostcore.worker.feed.reading import range_reader
 from hostcore_hookspecs import InvalidData
+from hostcore_hookspecs.context import RowSlice
 
 
 def read(dataset: Any, columns: Sequence[str] | None = None) -> pa.RecordBatch:
@@ -57,3 +59,15 @@ def test_rows_come_with_the_memory_they_take(memory: Callable) -> None:
         dataset = memory(batches=[batch])
         (rows,) = range_reader(dataset, dataset.shards(), None)(in_file_order([3], 0))
         assert rows.nbytes == pytest.approx(batch.nbytes, abs=1)
+
+
+def test_of_a_batch_that_is_cut_from_a_block_it_is_known_where_it_lies() -> None:
+    blocks = [pa.record_batch({"x": range(first, end)}) for first, end in [(0, 7), (7, 9), (9, 20)]]
+    place, known = RowSlice(), []
+    for batch in cut(blocks, 3, row_slice=place):
+        if place.batch is batch:
+            assert place.rows is not None
+            assert place.rows.slice(place.start, 3).equals(batch)
+        known.append(place.batch is batch)
+    assert known == [True, True, False, True, True, True], "the third has rows of all three blocks"
+    assert (place.batch, place.rows, place.made) == (None, None, {}), "nothing is held"

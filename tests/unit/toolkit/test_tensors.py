@@ -14,7 +14,8 @@ import pytest
 import torch
 from pretended_cuda import CopiesToCuda
 
-from hostcore_hookspecs import InvalidData
+from hostcore_hookspecs import InvalidData, StepContext
+from hostcore_hookspecs.context import RowSlice
 from hostcore_toolkit import to_float_scalar, to_tensors
 
 NUMERIC = [
@@ -75,6 +76,40 @@ def test_an_empty_batch_gives_empty_tensors():
     schema = pa.schema([("x", pa.float32()), ("flag", pa.bool_()), ("v", pa.list_(pa.int16(), 3))])
     found = to_tensors(pa.RecordBatch.from_pylist([], schema=schema))
     assert {name: tuple(tensor.shape) for name, tensor in found.items()} == {"x": (0,), "flag": (0,), "v": (0, 3)}
+
+
+@pytest.mark.parametrize("columns", [None, ["lists", "y"]])
+def test_with_a_context_a_batch_has_slices_of_the_tensors_of_all_rows(columns):
+    shaped = pa.ExtensionArray.from_storage(
+        pa.fixed_shape_tensor(pa.int32(), (2, 3), permutation=[1, 0]),
+        pa.FixedSizeListArray.from_arrays(pa.array(range(6_000), pa.int32()), 6),
+    )
+    rows = batch(
+        y=pa.array(np.arange(1_000.0)),
+        lists=pa.FixedSizeListArray.from_arrays(pa.array(np.arange(2_000.0)), 2),
+        is_late=pa.array([row % 3 == 0 for row in range(1_000)]),
+        shaped=shaped,
+    )
+    ctx = StepContext(row_slice=RowSlice())
+    ctx.row_slice.begin(rows)
+    memory = to_tensors(rows)["y"].data_ptr()
+    for start in [*range(5, 990, 4), 400, 3]:  # later ones are those of a step that is made again
+        ctx.row_slice.batch, ctx.row_slice.start = rows.slice(start, 4), start
+        plain, sliced = to_tensors(ctx.row_slice.batch, columns), to_tensors(ctx.row_slice.batch, columns, ctx=ctx)
+        assert list(plain) == list(sliced)
+        assert all(torch.equal(plain[name], sliced[name]) for name in plain)
+        assert sliced["y"].data_ptr() == memory + 8 * start
+    other = batch(y=[1.0, 2.0])
+    assert to_tensors(other, ctx=ctx)["y"].tolist() == [1.0, 2.0], "not the batch that the context knows"
+
+
+def test_with_a_context_a_null_of_another_batch_is_no_error():
+    rows = batch(y=[1.0, 2.0, None, 4.0])
+    ctx = StepContext(row_slice=RowSlice(batch=rows.slice(0, 2), rows=rows))
+    assert to_tensors(ctx.row_slice.batch, ctx=ctx)["y"].tolist() == [1.0, 2.0]
+    ctx.row_slice.batch, ctx.row_slice.start = rows.slice(2, 2), 2
+    with pytest.raises(InvalidData, match="'y' has 1 null"):
+        to_tensors(ctx.row_slice.batch, ctx=ctx)
 
 
 def test_fixed_size_lists_become_a_second_dimension_over_the_same_memory():

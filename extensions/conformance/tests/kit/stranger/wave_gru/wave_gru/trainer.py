@@ -111,7 +111,7 @@ class WaveTrainer:
         inside = np.arange(lengths.max()) < lengths[:, None]
         signals = np.zeros(inside.shape, dtype=np.float32)
         signals[inside] = column.flatten().to_numpy(zero_copy_only=False)
-        labels = to_tensors(raw_batch, [hyperparams.label], device=ctx.device)[hyperparams.label].long()
+        labels = to_tensors(raw_batch, [hyperparams.label], ctx=ctx)[hyperparams.label].long()
         return Batch(
             signals=torch.from_numpy(signals).to(ctx.device),
             lengths=torch.from_numpy(lengths).to(ctx.device),
