@@ -5,7 +5,7 @@ constructor, in ``setup`` and where it makes its loaders follows from the job's 
 makes one of its own, and all must split the data alike.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -18,7 +18,7 @@ from hostcore_hookspecs import InvalidData
 from hostcore_lightning.making import overrides
 from hostcore_lightning.parts import classes_of, has_datamodule, made_datamodule, made_module
 from hostcore_lightning.preparing import prepare_once
-from hostcore_lightning.readers import ENDLESS, LoaderReader, Refuse, reader_of
+from hostcore_lightning.readers import ENDLESS, LoaderReader, Refuse, StreamReader, reader_of
 from hostcore_lightning.settings import CannotRun, Hyperparams, TrainerInternal
 from hostcore_toolkit.draws import seeded
 
@@ -143,6 +143,17 @@ class Loaders:
                 hint=f'write "rows": {rows}',
             )
         return reader.read(indices, epoch=epoch, seed=seed)
+
+    def stream_state(self, epoch: int, number: int) -> dict[str, Any] | None:
+        """Return from where the iterable of the training can go on to a batch; None: from its beginning."""
+        reader = self._readers.get("train")
+        return reader.state_before(epoch, number) if isinstance(reader, StreamReader) else None
+
+    def go_on_from(self, state: dict[str, Any] | None, warn: Callable[[str], None]) -> None:
+        """Let the training's iterable go on from where :meth:`stream_state` was."""
+        reader = self._reader("train")
+        if isinstance(reader, StreamReader):
+            reader.go_on_from(state, warn)
 
     def loader(self, split: str) -> DataLoader[Any] | None:
         """The loader of a split; None when there is none.

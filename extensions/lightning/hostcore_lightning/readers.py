@@ -30,6 +30,7 @@ from torch.utils.data import (
 
 from hostcore_hookspecs import InvalidData
 from hostcore_lightning.settings import CannotRun
+from hostcore_lightning.stream_state import EVERY, StreamStates, states_of
 from hostcore_toolkit.draws import (
     generators_in,
     random_states,
@@ -75,8 +76,8 @@ class LoaderReader:
 
     @property
     def _shuffles(self) -> bool:
-        sampler = self.loader.sampler
-        return isinstance(sampler, RandomSampler) or (isinstance(sampler, DistributedSampler) and sampler.shuffle)
+        sampler: Any = self.loader.sampler
+        return _kind(sampler) == "RandomSampler" or (isinstance(sampler, DistributedSampler) and sampler.shuffle)
 
     def check(self, refuse: Refuse) -> None:
         """Check that the order of an epoch is the same when it is drawn again; the host's is.
@@ -235,12 +236,29 @@ class StreamReader(LoaderReader):
     again. When it ends before the epoch does, another one begins.
     """
 
-    unit = "batches of the iterable dataset"
+    _noun = "batches of the iterable dataset"
 
     def __init__(self, loader: DataLoader[Any], *, seed: int) -> None:
         super().__init__(loader, seed=seed)
+        self._begin_with(states_of(loader.dataset, goes_back=True))
+
+    def _begin_with(self, states: StreamStates | None) -> None:
         self._epoch = self._place = -1
         self._batches: Iterator[Any] = iter(())
+        self._turn = 0
+        #: States of the source; None if it has none.
+        self._states = states
+        #: Where a checkpoint says that the pass may go on.
+        self._given: dict[str, Any] | None = None
+        self._expected: dict[int, str] = {}
+        self._warn: Callable[[str], None] = lambda _: None
+        #: Of the generators behind the present batch.
+        self._seed_next: int | None = None
+
+    @property
+    def unit(self) -> str:  # type: ignore[override]
+        """Name of what is counted, and how a resume finds its place."""
+        return self._noun if self._states is None else f"{self._noun}, whose state_dict is in the checkpoints"
 
     @property
     def count(self) -> int:
@@ -256,36 +274,85 @@ class StreamReader(LoaderReader):
         return {"rows": self.count, "batch_size": 1, "shuffle": False, "unit": self.unit}
 
     def read(self, numbers: Sequence[int], *, epoch: int, seed: int) -> Any:  # noqa: ARG002 - a pass has a seed
-        """Return a batch; those before it are read as well."""
+        """Return a batch; those before it are read as well, from the last state on."""
         number = _alone(numbers)
         if epoch != self._epoch or number <= self._place:
-            self._epoch, self._place, self._batches = epoch, -1, self._passes(epoch)
+            self._begin(epoch, number)
         while self._place < number:
             batch = next(self._batches)
             self._place += 1
+            if self._states is not None and not self._is_noted(batch, self._states):
+                self._begin(epoch, number)
         return batch
 
-    def _passes(self, epoch: int) -> Iterator[Any]:
-        turn = 0
+    def state_before(self, epoch: int, number: int) -> dict[str, Any] | None:
+        """Return what :meth:`go_on_from` takes, for the batch that comes next; None: it is read from the beginning."""
+        return None if self._states is None else self._states.before(epoch, number)
+
+    def go_on_from(self, state: dict[str, Any] | None, warn: Callable[[str], None]) -> None:
+        """Let the epoch of a state go on from there.
+
+        :param warn: Called if the source does not give the batches again that it has given behind the state.
+        """
+        self._given, self._warn = state, warn
+        self._epoch = self._place = -1
+
+    def _begin(self, epoch: int, number: int) -> None:
+        given, self._given = self._given, None  # once: going back within an attempt reads from the beginning
+        start = given if given and given["epoch"] == epoch and given["number"] < number else None
+        self._epoch, self._place, self._expected = epoch, -1, {}
+        if self._states is not None:
+            self._states.clear()
+            if start is not None:
+                self._place = start["number"]
+                self._expected = dict(enumerate(start["digests"], self._place + 1))
+                self._states.take(epoch, start["turn"], self._place, state=start["state"])
+        self._batches = self._passes(epoch, start)
+
+    def _is_noted(self, batch: Any, states: StreamStates) -> bool:
+        """Note a batch; return False if it is not the one that came here before."""
+        found = states.note(self._place, batch)
+        if self._expected.pop(self._place, found) != found:
+            self._warn(
+                f"{type(states.source).__name__} gives other batches behind load_state_dict than before: its pass is "
+                "read from the beginning"
+            )
+            return False
+        if (self._place + 1) % EVERY == 0:
+            states.take(self._epoch, self._turn, self._place)
+            self._seed_next = _seed_of(self._seed, self._epoch, self._turn, self._place)
+        return True
+
+    def _passes(self, epoch: int, start: dict[str, Any] | None) -> Iterator[Any]:
+        self._turn = 0 if start is None else start["turn"]
         while True:
-            is_empty = True
-            for batch in self._pass(_seed_of(self._seed, epoch, turn)):
+            is_empty = start is None
+            for batch in self._pass(_seed_of(self._seed, epoch, self._turn), start):
                 is_empty = False
                 yield batch
             if is_empty:
                 of = getattr(self.loader, "dataset", self.loader)
                 raise InvalidData(f"{type(of).__name__} gives no batch to train on or to evaluate")
-            turn += 1
+            self._turn += 1
+            start = None
 
     def _found_generators(self) -> list[Any]:
         return generators_in(self.loader.dataset, self.loader.collate_fn)
 
-    def _pass(self, seed: int) -> Iterator[Any]:
+    def _pass(self, seed: int, start: dict[str, Any] | None) -> Iterator[Any]:
         """The batches of a pass. What it draws goes on where its last batch has left the generators."""
         with seeded(seed):
             seed_each(self._found_generators(), seed)
-            batches, states = self._iterated_batches(), random_states()
+            batches = self._iterated_batches(None if start is None else start["state"])
+            states = random_states()
+        self._seed_next = None
+        if start is not None:
+            self._seed_next = _seed_of(self._seed, start["epoch"], start["turn"], start["number"])
         while True:
+            if self._seed_next is not None:  # as behind the state that another attempt begins from
+                with seeded(self._seed_next):
+                    seed_each(self._found_generators(), self._seed_next)
+                    states, self._seed_next = random_states(), None
             with random_states_kept():
                 set_random_states(states)
                 batch = next(batches, _END)
@@ -294,8 +361,13 @@ class StreamReader(LoaderReader):
                 return
             yield batch
 
-    def _iterated_batches(self) -> Iterator[Any]:
-        rows, size = iter(self.loader.dataset), self.loader.batch_size
+    def _iterated_batches(self, state: Any) -> Iterator[Any]:
+        if self._states is not None:
+            self._states.begin(state)
+        return self._in_batches(iter(self.loader.dataset))
+
+    def _in_batches(self, rows: Iterator[Any]) -> Iterator[Any]:
+        size = self.loader.batch_size
         while taken := [*islice(rows, size or 1)]:
             if size and self.loader.drop_last and len(taken) < size:
                 return
@@ -308,17 +380,22 @@ class IterableReader(StreamReader):
     :param make: Calls the method that returned the iterable.
     """
 
-    unit = "batches of the iterable"
+    _noun = "batches of the iterable"
 
     def __init__(self, loader: Any, make: Callable[[], Iterable[Any]], *, seed: int) -> None:
-        super().__init__(loader, seed=seed)
+        LoaderReader.__init__(self, loader, seed=seed)
+        self._begin_with(states_of(loader, goes_back=False))
         self._make = make
 
     def _found_generators(self) -> list[Any]:
         return []
 
-    def _iterated_batches(self) -> Iterator[Any]:
-        return iter(self._make())
+    def _iterated_batches(self, state: Any) -> Iterator[Any]:
+        found = self._make()
+        if self._states is not None:
+            self._states.source = found
+            self._states.begin(state)
+        return iter(found)
 
 
 def reader_of(
@@ -338,7 +415,7 @@ def reader_of(
     sampler: Any = loader.sampler
     if loader.batch_sampler is None:
         reader = WholeReader
-    elif type(loader.batch_sampler) is not BatchSampler:
+    elif _kind(loader.batch_sampler) != "BatchSampler":
         reader, sampler = BatchReader, loader.batch_sampler
     elif _is_of_torch(loader):
         return LoaderReader(loader, seed=seed)
@@ -350,10 +427,18 @@ def reader_of(
 
 def _is_of_torch(loader: DataLoader[Any]) -> bool:
     """Return whether a sampler selects all rows of an epoch, in order or shuffled."""
-    sampler, rows = loader.sampler, loader.dataset
-    return type(sampler) in (SequentialSampler, DistributedSampler) or (
-        type(sampler) is RandomSampler and not sampler.replacement and len(sampler) == len(rows)  # type: ignore[arg-type]
-    )
+    sampler: Any = loader.sampler
+    if _kind(sampler) in ("SequentialSampler", "DistributedSampler", "StatefulDistributedSampler"):
+        return True
+    rows: Any = loader.dataset
+    return _kind(sampler) == "RandomSampler" and not sampler.replacement and len(sampler) == len(rows)
+
+
+def _kind(sampler: object) -> str:
+    """Return the name of a sampler's class; of none of torch's, or of torchdata's that do the same, nothing."""
+    cls = type(sampler)
+    known = (SequentialSampler, RandomSampler, DistributedSampler, BatchSampler)
+    return cls.__name__ if cls in known or cls.__module__ == "torchdata.stateful_dataloader.sampler" else ""
 
 
 def _alone(numbers: Sequence[int]) -> int:

@@ -134,13 +134,21 @@ class LightningTrainer:
         """In the layout of Lightning's checkpoints, with the states of metrics and loops beside."""
         from hostcore_lightning.checkpoint import captured
 
-        return captured(state)
+        payload = captured(state)
+        if self._loaders is not None and state.in_epoch:  # else the next epoch begins from its beginning
+            number = (state.last_index + 1) * state.view.world_size
+            stream = self._loaders.stream_state(state.view.current_epoch, number)
+            payload["hostcore"] |= {"stream": stream} if stream else {}
+        return payload
 
     def load_state_dict(self, state: "Fit", payload: dict[str, Any]) -> None:
         """Go on from what :meth:`state_dict` returned."""
         from hostcore_lightning.checkpoint import restore
 
         restore(state, payload)
+        stream = payload["hostcore"].get("stream")
+        if stream is not None and state.ctx.dataset is not None and state.ctx.dataset.schema.metadata == MARK:
+            self._data_of(state.ctx).go_on_from(stream, state.ctx.warn)
 
     def save_checkpoint(self, state: "Fit", output_dir: str, final: bool, ctx: StepContext) -> Mapping[str, Any] | None:
         """With ``export_ckpt``, write ``model.ckpt`` for Lightning beside the last checkpoint."""

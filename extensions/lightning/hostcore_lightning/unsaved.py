@@ -323,6 +323,19 @@ def _encoded(value: Any, saved: frozenset[int]) -> Any:
     raise CannotStore(f"it holds a {_kind(value)}")
 
 
+def encoded(value: Any) -> Any:
+    """Return a value as a checkpoint can hold it, for :func:`restored`.
+
+    :raises CannotStore: It cannot.
+    """
+    return _encoded(value, frozenset())
+
+
+def restored(value: Any) -> Any:
+    """Return what :func:`encoded` was given."""
+    return _restored(value, None, torch.device("cpu"))
+
+
 def _kind(value: object) -> str:
     return f"{type(value).__module__}.{type(value).__qualname__}"
 

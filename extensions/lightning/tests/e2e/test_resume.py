@@ -115,3 +115,25 @@ def test_the_proof_of_an_iterable_counts_its_batches(tmp_path: Path) -> None:
     assert code == 0, said
     assert "30 batches of the iterable were trained on" in said
     assert "counted: that each is the same again is up to what gives them" in said
+
+
+def test_a_killed_stream_goes_on_from_its_own_state(tmp_path: Path) -> None:
+    for name in ("user_modules.py", "lit_streams.py"):
+        shutil.copy(HERE / name, tmp_path)
+    given = job("Plain", hyperparams={"datamodule": "lit_streams:Stateful"}, max_steps=170, epochs=None)
+    del given["dataset"]
+    (tmp_path / "job.json").write_text(json.dumps({**given, "checkpoint_every": 10}))
+
+    def run(name: str, *faults: str) -> int:
+        chaos = [f"--chaos={fault}" for fault in faults]
+        return by_command(tmp_path, "run", "job.json", "--set", f"run_id={name}", *chaos)[0]
+
+    assert run("whole") == 0
+    assert run("killed", "kill@step=155") == 1
+    (tmp_path / "read.txt").unlink()
+    assert run("killed", "kill@step=155") == 0
+    assert told(tmp_path / "runs/killed") == told(tmp_path / "runs/whole")
+    assert len((tmp_path / "read.txt").read_text()) < 2 * (170 - 127) + 40  # of 400: from the state behind batch 128
+    code, said = by_command(tmp_path, "verify", "runs/killed")
+    assert code == 0, said
+    assert "batches of the iterable dataset, whose state_dict is in the checkpoints" in said

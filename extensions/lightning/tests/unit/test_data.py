@@ -265,3 +265,49 @@ def test_what_cannot_be_read_by_index_is_refused(data: str, says: str, way_out: 
     with pytest.raises(CannotRun, match="got an unexpected keyword argument 'row'") as caught:
         Loaders(named(row=3), seed=0)
     assert caught.value.pointer == "/datamodule_init"
+
+
+def of_streams(data: str) -> Loaders:
+    return Loaders(
+        Hyperparams(module=ImportPath("user_modules:Plain"), datamodule=ImportPath(f"lit_streams:{data}")), seed=3
+    )
+
+
+@pytest.mark.parametrize(
+    ("data", "warnings", "rows"),
+    [
+        pytest.param("Stateful", 0, range(84, 90), id="StatefulDataLoader"),  # of two batches: 128 to 170
+        pytest.param("Nodes", 0, range(1), id="torchdata.nodes"),
+        pytest.param("Forgets", 1, range(340, 380), id="a state without the buffer"),
+    ],
+)
+def test_a_stream_goes_on_from_its_state_if_that_gives_the_same_batches_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: str, warnings: int, rows: range
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    whole, warned = of_streams(data), []
+    unit = whole.sections()["dataset"]["unit"]
+    assert unit.endswith(", whose state_dict is in the checkpoints")
+    assert whole.stream_state(0, 5) is None
+    batches = [whole.batch([number], "train") for number in range(250)]  # more than a pass: it has 200
+    for place in (150, 230):
+        Path("read.txt").write_text("")
+        other = of_streams(data)
+        other.sections()
+        other.go_on_from(whole.stream_state(0, place), warned.append)
+        found = [other.batch([number], "train") for number in range(place, place + 20)]
+        for one, same in zip(found, batches[place:], strict=False):
+            assert torch.equal(one[0], same[0])
+        if place == 150:
+            assert len(Path("read.txt").read_text()) in rows
+        again = other.stream_state(0, place + 20)
+        assert again is not None
+        assert again["number"] == whole.stream_state(0, place + 20)["number"]  # type: ignore[index]
+    assert [f"{data}" for one in warned if "gives other batches behind load_state_dict" in one] == [data] * 2 * warnings
+    assert torch.equal(other.batch([0], "train", epoch=1)[0], whole.batch([0], "train", epoch=1)[0])
+    assert other.stream_state(0, 100) is None
+
+
+def test_rows_of_a_stateful_loader_are_read_by_number() -> None:
+    section = of_streams("Mapped").sections()["dataset"]
+    assert section == {"source": "hostcore-lightning/indices", "rows": 160, "batch_size": 8, "shuffle": True}
