@@ -113,7 +113,7 @@ def _require_gatherable(field: pa.Field, owner: str, pointer: str, file: str | N
     """Refuse a type now that would fail in the middle of a shuffled run."""
     rows = pa.RecordBatch.from_arrays([pa.nulls(0, plain_type(field.type))], names=[field.name])
     try:
-        pa.concat_batches([rows, rows]).take(pa.array([], pa.int64()))
+        pa.concat_batches([rows, rows]).take(pa.nulls(0, pa.int64()))
     except pa.ArrowNotImplementedError as error:
         raise InvalidData(
             f"column {field.name!r} of {owner} is {field.type}, whose rows cannot be put in another order",

@@ -6,7 +6,7 @@ from typing import Final, Generic, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from hostcore.worker.feed.gathering import Block, gathered
+from hostcore.worker.feed.gathering import Block, as_arrow, gathered
 from hostcore.worker.feed.order import Share, ShuffledOrder, in_file_order
 from hostcore.worker.feed.reading import ReadRanges, Rows
 from hostcore.worker.feed.window import WindowLimit
@@ -48,7 +48,7 @@ def _every(parts: Iterable[Rows], position: int, share: Share) -> Iterator[Block
         rows = part.batch.num_rows
         if skip < rows:
             taken = np.arange(skip, rows, stride)
-            batch = part.batch if stride == 1 else part.batch.take(pa.array(taken))
+            batch = part.batch if stride == 1 else part.batch.take(as_arrow(taken))
             nbytes = part.nbytes * len(taken) // rows + _COLUMN_BYTES * (batch.num_columns + 1)
             yield Block(batch=batch, numbers=taken + part.first, nbytes=nbytes, unit_bytes=_CHUNK_BYTES)
         skip = (skip - rows) % stride

@@ -15,6 +15,7 @@ import attrs
 import numpy as np
 
 from hostcore.plugins.load import Component
+from hostcore.worker.feed.gathering import as_arrow
 from hostcore.worker.feed.order import Indices
 from hostcore_hookspecs.data_source import Shard
 from hostcore_hookspecs.errors import InvalidData
@@ -68,8 +69,6 @@ class HashRange:
 
     def read_shard(self, shard: Shard, columns: Sequence[str] | None, offset: int) -> "Iterator[pa.RecordBatch]":
         """Read the rows of a shard from one of them on."""
-        import pyarrow as pa
-
         rows = self.rows_of(shard.id)[offset:]
         if not len(rows):
             return
@@ -77,7 +76,7 @@ class HashRange:
         for batch in self._dataset.read_shard(self._whole[shard.id], columns, first):
             here = rows[np.searchsorted(rows, first) : np.searchsorted(rows, first + batch.num_rows)] - first
             if len(here):
-                yield batch.take(pa.array(here))
+                yield batch.take(as_arrow(here))
             first += batch.num_rows
             if first > last:
                 return

@@ -35,7 +35,7 @@ from hostcore.job.forms import structure
 from hostcore.job.json_values import to_plain
 from hostcore.worker.feed.blocks import Lane
 from hostcore.worker.feed.digest import OrderLayout
-from hostcore.worker.feed.gathering import Block
+from hostcore.worker.feed.gathering import Block, as_arrow
 from hostcore.worker.feed.order import Indices, Share
 from hostcore_hookspecs.data_source import Mixture
 
@@ -336,7 +336,7 @@ def mixture_blocks(
         if len(own):
             nbytes = max(1, sum(one.nbytes for one in drawn) * len(own) // len(parts))
             yield Block(
-                batch=pa.concat_batches([one.batch for one in drawn]).take(pa.array(own)),
+                batch=pa.concat_batches([one.batch for one in drawn]).take(as_arrow(own)),
                 numbers=np.concatenate([one.numbers for one in drawn])[own],
                 nbytes=nbytes,
                 unit_bytes=nbytes,
