@@ -97,6 +97,7 @@ class HfTrainer(TransformersTrainer):
     """Fine-tunes a causal language model, as ``"framework": "hf"`` of the unified trainer API asks for it."""
 
     Hyperparams: ClassVar[type[Any]] = HfHyperparams
+    CAPABILITIES = attrs.evolve(TransformersTrainer.CAPABILITIES, precisions=("fp32", "bf16"))  # those of the API
     #: The architectures (``model_type``) that it takes; empty: all.
     architectures: ClassVar[tuple[str, ...]] = ()
 

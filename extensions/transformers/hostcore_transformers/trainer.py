@@ -17,6 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 from hostcore_hookspecs import (
     Capabilities,
     InvalidData,
+    InvalidSettings,
     SampleRequest,
     StepContext,
     StepResult,
@@ -62,7 +63,7 @@ class TransformersTrainer:
     """Fine-tunes or pre-trains a model of Hugging Face transformers, by one of its tasks."""
 
     Hyperparams: ClassVar[type[Any]] = Settings
-    CAPABILITIES = Capabilities(accumulate=True, precisions=("fp32", "bf16"), distributed=True, repeatable=True)
+    CAPABILITIES = Capabilities(accumulate=True, precisions=("fp32", "bf16", "fp16"), distributed=True, repeatable=True)
 
     def __init__(self) -> None:
         self._task: Task | None = None
@@ -74,6 +75,9 @@ class TransformersTrainer:
 
     def setup(self, ctx: StepContext) -> None:
         """Load tokenizer and processors, and see that the data has the columns that the task needs."""
+        if ctx.job.precision == "fp16" and ctx.world_size > 1 and self.settings(ctx).strategy == "fsdp2":
+            message = "gradients that fsdp2 has spread over the ranks overflow on some of them alone"
+            raise InvalidSettings("/strategy", message, hint='set "precision" to "bf16", or "strategy" to "ddp"')
         task = self._own_task(ctx)
         if ctx.job.samples and not task.generates:
             message = f'samples need a model that writes text from a prompt, and the task is "{task.name}"'
@@ -151,14 +155,21 @@ class TransformersTrainer:
                     share = factor * (batch.predicted > 0) / len(batches)
                     loss = loss + share * added
                     of_router.append(added.detach())
-                loss.backward()  # type: ignore[no-untyped-call]
+                scaled = loss if ctx.scaler is None else ctx.scaler.scale(loss)
+                scaled.backward()  # type: ignore[no-untyped-call]
             losses.append(loss.detach())
         metrics: dict[str, Any] = {"lr": learning_rate}
+        if ctx.scaler is not None:  # fp16
+            ctx.scaler.unscale_(state.optimizer)
         norm = self.settings(ctx).max_grad_norm
         found = nn.utils.clip_grad_norm_(state.model.parameters(), norm or math.inf)
         metrics["grad_norm"] = found.full_tensor() if hasattr(found, "full_tensor") else found  # with fsdp2
-        if learns:
+        if learns and ctx.scaler is not None:
+            ctx.scaler.step(state.optimizer)  # not if a gradient has overflowed
+        elif learns:
             state.optimizer.step()
+        if ctx.scaler is not None:
+            ctx.scaler.update()
         state.scheduler.step()
         state.optimizer.zero_grad()
         # On each rank its part of the sum: their weighted mean is the loss of the global batch.
