@@ -23,6 +23,7 @@ Optimizer = Literal[
     "paged_adamw",
     "paged_adamw_8bit",
 ]
+ChatTemplate = Literal["chatml", "llama3", "mistral", "gemma", "zephyr"]
 Schedule = Literal[
     "linear",
     "cosine",
@@ -145,6 +146,20 @@ class Hyperparams:
     messages_column: str = attrs.field(
         default="",
         metadata={"help": "In place of text: a column of conversations, for the tokenizer's chat template."},
+    )
+    chat_template: ChatTemplate | Path | None = attrs.field(
+        default=None,
+        metadata={
+            "help": "Of conversations, in place of the tokenizer's own: a name, or a file of Jinja. It is stored with "
+            "the tokenizer."
+        },
+    )
+    special_tokens: tuple[str, ...] = attrs.field(
+        default=(),
+        metadata={
+            "help": "Tokens that the tokenizer gets, and the model embeds; their embeddings begin near the mean of the "
+            "others."
+        },
     )
     learn_from: Literal["all", "answers"] = attrs.field(
         default="all",

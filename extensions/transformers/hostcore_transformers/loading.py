@@ -16,6 +16,7 @@ from hostcore_hookspecs import InvalidSettings, StepContext
 from hostcore_transformers.adapters import CONFIGURATION, with_adapters_of, with_new_adapters
 from hostcore_transformers.hyperparams import Hyperparams
 from hostcore_transformers.layout import LayoutNotKept, check_layout
+from hostcore_transformers.templates import set_template
 
 if TYPE_CHECKING:
     from hostcore_transformers.tasks import Task
@@ -77,6 +78,9 @@ def load_tokenizer(hyperparams: Hyperparams, handles: Mapping[str, Any]) -> Any:
         raise InvalidSettings(
             pointer, f"the tokenizer in {folder} cannot be loaded: {_first_line(error)}", hint=_hint(error)
         ) from error
+    tokenizer.add_tokens(list(hyperparams.special_tokens), special_tokens=True)
+    if hyperparams.chat_template is not None:
+        set_template(tokenizer, hyperparams.chat_template)
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     if tokenizer.pad_token_id is None:
@@ -90,7 +94,7 @@ def load_tokenizer(hyperparams: Hyperparams, handles: Mapping[str, Any]) -> Any:
     if hyperparams.messages_column and not tokenizer.chat_template:
         message = f"the tokenizer in {folder} has no chat template"
         raise InvalidSettings(
-            "/messages_column", message, hint="set its chat_template, or give the text as text_column"
+            "/messages_column", message, hint='name one in "chat_template", or give the text as text_column'
         )
     return tokenizer
 
@@ -170,6 +174,7 @@ def build_model(hyperparams: Hyperparams, task: "Task", ctx: StepContext) -> Any
         )
     model.config.architectures = [type(model).__name__]  # as save_pretrained writes it
     if tokenizer is not None:
+        new += _with_special_tokens(model, tokenizer, hyperparams)
         _check_vocabulary(model, tokenizer, pointer)
         _check_length(model, hyperparams.max_length)
         model.config.pad_token_id = tokenizer.pad_token_id  # a classifier scores the last token that is not this one
@@ -296,6 +301,16 @@ def _leaves(value: Any) -> Iterator[str | None]:
             yield from _leaves(below)
     else:
         yield value if value is None else str(value)
+
+
+def _with_special_tokens(model: Any, tokenizer: Any, hyperparams: Hyperparams) -> list[str]:
+    """Embed the tokens that the tokenizer has got, and return the names of the tensors that have become larger."""
+    size = model.get_input_embeddings().num_embeddings if hyperparams.special_tokens else len(tokenizer)
+    if not size < len(tokenizer) <= size + len(hyperparams.special_tokens):
+        return []
+    model.resize_token_embeddings(len(tokenizer))
+    ends = (model.get_input_embeddings(), model.get_output_embeddings())
+    return [f"{name}.weight" for name, one in model.named_modules() if any(one is end for end in ends)]
 
 
 def _check_vocabulary(model: Any, tokenizer: Any, pointer: str) -> None:

@@ -42,7 +42,9 @@ def load_weights(model: Any, weights: Mapping[str, Tensor]) -> None:
 
 def adapter_tensors(model: Any) -> Mapping[str, Tensor]:
     """Return the adapters' tensors by the names that peft stores them under; they share memory with the model's."""
-    adapters: Mapping[str, Tensor] = importlib.import_module("peft").get_peft_model_state_dict(model)
+    peft: Any = importlib.import_module("peft")
+    # Embeddings that are trained are among the adapters' own; by itself, peft would look at the base's folder for them.
+    adapters: Mapping[str, Tensor] = peft.get_peft_model_state_dict(model, save_embedding_layers=False)
     return adapters
 
 

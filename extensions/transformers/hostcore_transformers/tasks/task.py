@@ -72,6 +72,8 @@ class Task:
         if hyperparams.label_smoothing and self.unsmoothed:
             raise InvalidSettings("/label_smoothing", self.unsmoothed, hint="remove it")
         tokenizer = processors.tokenizer
+        if tokenizer is None and hyperparams.special_tokens:
+            raise InvalidSettings("/special_tokens", f'"{self.name}" reads no text', hint="remove them")
         if self.finds_tokens and tokenizer is not None and not tokenizer.is_fast:
             message = f"the tokenizer in {tokenizer.name_or_path} does not know where in a text its tokens are"
             pointer = "/tokenizer" if hyperparams.tokenizer else "/model"

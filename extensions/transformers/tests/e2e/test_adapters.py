@@ -17,6 +17,16 @@ WAYS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
         {"task": "sequence-classification", "classes": ["a", "b", "c"], "lora": {"target_modules": ["query"]}},
         "AutoModelForSequenceClassification",
     ),
+    "tokens": (
+        LLAMA,
+        {
+            "messages_column": "messages",
+            "chat_template": "chatml",
+            "special_tokens": ["<|im_start|>", "<|im_end|>"],
+            "lora": {"target_modules": "all-linear"},
+        },
+        "AutoModelForCausalLM",
+    ),
     "experts": (MIXTRAL, {"lora": {"target_modules": ["q_proj"]}}, "AutoModelForCausalLM"),
 }
 
@@ -51,6 +61,8 @@ def test_a_merged_model_computes_what_the_model_with_its_adapters_does(workshop:
     base = kind.from_pretrained(workshop.path / f"base-{way}", **labels)
     if labels:
         assert merged.config.id2label == labels["id2label"]
+    if way == "tokens":
+        base.resize_token_embeddings(322)
     plain = logits_of(base).clone()
     expected = logits_of(peft.PeftModel.from_pretrained(base, adapter))
     assert torch.allclose(logits_of(merged), expected, atol=1e-5)

@@ -42,6 +42,7 @@ CASES = {
     ),
     "no betas": ({"optimizer": "adafactor", "adam_betas": [0.9, 0.99]}, "/hyperparams/adam_betas", "has none"),
     "paging without a GPU": ({"optimizer": "paged_adamw"}, "/hyperparams/optimizer", "the device is cpu"),
+    "fp16 in parts": ({"strategy": "fsdp2"}, "/hyperparams/strategy", "overflow on some of them alone"),
     "nothing to freeze": ({"frozen": ["lm_heat"]}, "/hyperparams/frozen/0", "is in no parameter's name"),
     "all frozen": ({"frozen": ["."]}, "/hyperparams/frozen", "nothing is left to be trained"),
     "no regular expression": ({"frozen": ["("]}, "/hyperparams/frozen/0", "is no regular expression"),
@@ -116,6 +117,16 @@ CASES = {
     ),
     "two settings of adapters": ({"model": "llama", "adapter": "llama", "lora": {}}, "/adapter", 'remove "lora"'),
     "no mask": ({"task": "masked-lm", "config": BERT, "tokenizer": "plain"}, "/hyperparams/tokenizer", "no mask token"),
+    "tokens that a template writes": (
+        {"messages_column": "messages", "chat_template": "chatml"},
+        "/hyperparams/chat_template",
+        'add them by "special_tokens": ["<|im_start|>", "<|im_end|>"]',
+    ),
+    "no file of a template": (
+        {"messages_column": "messages", "chat_template": "chatlm"},
+        "/hyperparams/chat_template",
+        "one of chatml, llama3, mistral, gemma, zephyr",
+    ),
     "no template": (
         {"messages_column": "messages", "tokenizer": "plain"},
         "/hyperparams/messages_column",
@@ -134,7 +145,8 @@ CASES = {
 
 
 #: What the job has beside these hyperparameters.
-KEYS = {
+KEYS: dict[str, dict[str, Any]] = {
+    "fp16 in parts": {"precision": "fp16", "devices": ["cpu", "cpu"]},
     "a text is missing": {"dataset": {"parquet_paths": ["missing.parquet"], "batch_size": 4}},
     "samples of classes": {"samples": [{"prompt": "the mill"}], "sample_every": 2},
     "no column to validate on": {

@@ -21,6 +21,13 @@ WAYS = {
     "packed": {"config": DROPPING, "packing": True},
     "packed-texts": {"config": DROPPING, "packing": "texts", "messages_column": "messages", "learn_from": "answers"},
     "chat": {"messages_column": "messages", "gradient_checkpointing": True},
+    "template": {
+        "messages_column": "json",
+        "learn_from": "answers",
+        "chat_template": "chatml",
+        "special_tokens": ["<|im_start|>", "<|im_end|>"],
+        "max_length": 64,
+    },
     "answers": {"messages_column": "json", "learn_from": "answers"},
     "masked": {"task": "masked-lm", "config": BERT},
     "written": {"task": "seq2seq", "target_column": "json", "config": T5},
@@ -32,6 +39,7 @@ WAYS = {
         "schedule_options": {"num_decay_steps": 4},
     },
     "frozen": {"frozen": ["embed_tokens"], "warmup_ratio": 0.3},
+    "fp16": {"packing": "texts"},
     "adafactor": {"optimizer": "adafactor", "schedule": "constant_with_warmup", "warmup_steps": 5},
     "momentum": {"optimizer": "sgd", "optimizer_options": {"momentum": 0.9, "nesterov": True}},
     "8-bit": {"optimizer": "adamw_8bit", "weight_decay": 0.1},
@@ -58,6 +66,8 @@ def test_a_run_that_was_killed_goes_on_bit_for_bit(workshop: Any, way: str) -> N
     if way in RANKED:
         data = {"parquet_paths": ["train.parquet"], "batch_size": 3, "shuffle": True}
         keys |= {"devices": ["cpu", "cpu"], "dataset": data, "max_steps": 8}
+    if way == "fp16":
+        keys["precision"] = "fp16"
     whole = workshop.done(f"{way}-whole", {**WAYS, **RANKED}[way], **keys)
     again = killed_and_started_again(workshop, f"{way}-killed", {**WAYS, **RANKED}[way], **keys)
     assert again.metrics() == whole.metrics()
@@ -109,6 +119,20 @@ def test_from_pretrained_reads_experts_as_the_file_of_the_architecture_has_them(
     model.save_pretrained(workshop.path / f"again-{strategy}")
     assert same_weights(workshop.path / f"again-{strategy}", folder)
     assert not same_weights(folder, first.parent)
+
+
+def test_tokens_and_a_template_are_stored_with_the_model(workshop: Any) -> None:
+    import transformers
+
+    done = workshop.done("tokens", {"model": workshop.model("llama", LLAMA), **WAYS["template"]}, max_steps=2)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(done.trained(2))
+    model, found = transformers.AutoModelForCausalLM.from_pretrained(done.trained(2), output_loading_info=True)
+    assert not any(found.values())
+    assert len(tokenizer) == model.config.vocab_size == model.get_input_embeddings().num_embeddings == 322
+    said = [{"role": "user", "content": "the mill"}]
+    written = tokenizer.apply_chat_template(said, tokenize=False, add_generation_prompt=True)
+    assert written == "<|im_start|>user\nthe mill<|im_end|>\n<|im_start|>assistant\n"
+    assert tokenizer.tokenize(written).count("<|im_start|>") == 2
 
 
 def test_adapters_alone_are_stored_and_peft_reads_them(workshop: Any) -> None:
@@ -170,6 +194,23 @@ def test_a_sample_is_the_same_each_time_and_leaves_the_run_as_it_is(workshop: An
     assert len(texts[0]) == 2
     assert texts[0] == texts[1]
     assert all(text.startswith("the mill") for text in texts[0])
+
+
+def test_fp16_scales_the_loss_and_leaves_a_step_out_whose_gradients_overflow(workshop: Any) -> None:
+    folder = workshop.model("llama", LLAMA)
+    every = {"max_steps": 6, "checkpoint_every": 1, "keep_checkpoints": 9}
+    half = workshop.done("fp16", {"model": folder}, precision="fp16", **every)
+    whole = workshop.done("fp32-alike", {"model": folder}, max_steps=6)
+    assert half.metrics() == pytest.approx(whole.metrics(), rel=0.02)
+    assert half.metrics() != whole.metrics()
+    assert half.metrics("grad_norm") == pytest.approx(whole.metrics("grad_norm"), rel=0.05)
+
+    sizes = {"hidden_size": 256, "intermediate_size": 1024, "initializer_range": 1.0}
+    large = workshop.model("large-weights", {**LLAMA, **sizes, "tie_word_embeddings": False})
+    over = workshop.done("overflowing", {"model": large}, precision="fp16", **every)
+    overflowed = [one["step"] for one in over.events if one["event"] == "metrics" and "grad_norm" in one["nonfinite"]]
+    left_out = [step for step in range(2, 7) if same_weights(over.trained(step - 1), over.trained(step))]
+    assert left_out == [step for step in overflowed if step > 1] != []
 
 
 def test_bf16_trains_a_model_that_is_an_input_of_the_job(workshop: Any) -> None:

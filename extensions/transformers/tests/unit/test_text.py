@@ -1,5 +1,6 @@
 """From rows to token ids, labels and blocks; and what is said of rows that are no text."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from hostcore_transformers.hyperparams import Hyperparams
 from hostcore_transformers.loss import IGNORED
 from hostcore_transformers.packing import Packer, pack_texts
 from hostcore_transformers.tasks import Processors, check_columns, kinds_of_tasks
+from hostcore_transformers.templates import set_template
 from hostcore_transformers.trainer import dealt
 
 
@@ -120,6 +122,29 @@ def test_answers_alone_are_learned_with_their_ends(tokenizer: Any, template: str
     assert learned == ["turns when</s> rests by the river</s>", "turns when</s>", ""]
     short = encoded(tokenizer, rows, messages_column="messages", learn_from="answers", max_length=20)["labels"]
     assert torch.equal(short, found["labels"][:, :20])
+
+
+WRITTEN = {
+    "chatml": "<|im_start|>user\nthe mill<|im_end|>\n<|im_start|>assistant\nturns when<|im_end|>\n",
+    "llama3": "<s><|start_header_id|>user<|end_header_id|>\n\nthe mill<|eot_id|>"
+    "<|start_header_id|>assistant<|end_header_id|>\n\nturns when<|eot_id|>",
+    "mistral": "<s>[INST] the mill [/INST] turns when</s>",
+    "gemma": "<s><start_of_turn>user\nthe mill<end_of_turn>\n<start_of_turn>model\nturns when<end_of_turn>\n",
+    "zephyr": "<|user|>\nthe mill</s>\n<|assistant|>\nturns when</s>\n",
+}
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_a_template_by_name_writes_a_conversation_and_marks_the_answers(tokenizer_folder: Path, name: str) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(tokenizer_folder, bos_token="<s>")
+    marks = set(re.findall(r"<[|\w]+>", WRITTEN[name]))
+    tokenizer.add_tokens(sorted(marks - {"</s>", "<|user|>", "<|assistant|>"}), special_tokens=True)
+    set_template(tokenizer, name)
+    assert tokenizer.apply_chat_template(SAID[:2], tokenize=False) == WRITTEN[name]
+    found = encoded(tokenizer, {"messages": [SAID]}, messages_column="messages", learn_from="answers")
+    learned = tokenizer.decode(found["labels"][0][found["labels"][0] != IGNORED])
+    end = WRITTEN[name].rstrip()[WRITTEN[name].index("turns when") + len("turns when") :]
+    assert learned.replace(" ", "") == f"turns when{end}rests by the river{end}".replace(" ", "")
 
 
 def test_a_template_that_writes_the_beginning_otherwise_when_more_follows_is_refused(tokenizer: Any) -> None:
