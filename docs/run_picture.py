@@ -39,6 +39,15 @@ def wait_for_prompt() -> None:
         time.sleep(0.05)
 
 
+def draw(screen: str, file: Path) -> None:
+    """Draw what a terminal shows, with its colors, as SVG."""
+    console = Console(record=True, width=COLUMNS, file=io.StringIO())
+    console.print(Text.from_ansi(screen))
+    svg = console.export_svg(title="hostcore")
+    # Without the font that rich names: a page must not load anything from elsewhere.
+    file.write_text(re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL), encoding="utf-8")
+
+
 def main() -> None:
     """Run, capture, draw."""
     with tempfile.TemporaryDirectory() as place:
@@ -60,11 +69,7 @@ def main() -> None:
             screen = tmux("capture-pane", "-p", "-e", "-t", "run").rstrip()
         finally:
             tmux("kill-server")
-    console = Console(record=True, width=COLUMNS, file=io.StringIO())
-    console.print(Text.from_ansi(screen))
-    svg = console.export_svg(title="hostcore")
-    # Without the font that rich names: a page must not load anything from elsewhere.
-    Path(sys.argv[1]).write_text(re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL), encoding="utf-8")
+    draw(screen, Path(sys.argv[1]))
 
 
 if __name__ == "__main__":

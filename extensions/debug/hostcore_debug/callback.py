@@ -39,7 +39,6 @@ class StepDebugger:
 
         first: Annotated[int, Ge(1)] = attrs.field(metadata={"help": "The first step that is looked at."})
         last: Annotated[int, Ge(1)] = attrs.field(metadata={"help": "The last one; the run ends behind it."})
-        folder: Path = attrs.field(metadata={"help": "Where the files are written."})
         pdb: bool = attrs.field(default=False, metadata={"help": "Stop in pdb before the first of these steps."})
         debugpy: Annotated[int, Ge(0), Le(65535)] = attrs.field(
             default=0, metadata={"help": "Wait there for an editor at this port; 0: do not."}
@@ -50,10 +49,11 @@ class StepDebugger:
         measures: bool = attrs.field(default=True, metadata={"help": "Measure gradients and updates."})
 
     def __init__(self, settings: Settings) -> None:
-        if os.environ.get(FOLDER_VARIABLE) != str(settings.folder):
+        folder = os.environ.get(FOLDER_VARIABLE)
+        if folder is None:
             message = "only `hostcore debug` uses this callback: it writes where it is told to, and opens debuggers"
-            raise InvalidSettings("/folder", message, hint="leave it out of the job: hostcore debug RUN --step N")
-        self._settings = settings
+            raise InvalidSettings("", message, hint="leave it out of the job: hostcore debug RUN --step N")
+        self._settings, self._folder = settings, Path(folder)
 
     @hookimpl(wrapper=True, specname="open_dataset")
     def around_open_dataset(self, ctx: Any) -> Generator[None, Any, Any]:
@@ -92,7 +92,7 @@ class StepDebugger:
         seconds = time.perf_counter() - started
         found = {"step": step, "seconds": seconds, "peak_memory_bytes": _peak(ctx.device), **measure.norms()}
         if ctx.rank == 0:
-            (settings.folder / f"step-{step:09}.json").write_bytes(orjson.dumps(found))
+            (self._folder / f"step-{step:09}.json").write_bytes(orjson.dumps(found))
         return result
 
     def _stop_here(self, prepared_batch: Any, state: Any, ctx: StepContext) -> None:  # noqa: ARG002 - for the debugger

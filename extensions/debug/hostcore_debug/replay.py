@@ -129,7 +129,6 @@ def replay(directory: RunDirectory, request: ReplayRequest, scratch: Path) -> Re
         "use": _CALLBACK,
         "first": request.step,
         "last": request.until,
-        "folder": str(scratch),
         "pdb": request.pdb,
         "debugpy": request.debugpy,
         "without": list(request.without),

@@ -193,7 +193,9 @@ class _CheckedStep:
 
     def _changes_weights(self) -> bool:
         """Return whether the step has changed parameters that are not kept, and note them."""
-        changed = {name for name, (one, before) in self._weights.items() if bool(_digest(one) != before)}
+        names = list(self._weights)
+        now = [_digest(one) for one, _ in self._weights.values()]
+        changed = {names[place] for place in _differing([before for _, before in self._weights.values()], now)}
         is_new = not changed <= self._changing
         self._changing |= changed
         return is_new
@@ -251,16 +253,21 @@ def _keep(state: Any, prepared_batch: Any) -> Callable[[], None]:
 
 def _first_difference(before: list[_Computed], last: list[_Computed]) -> _Computed | None:
     """Return what is first to differ, in the order in which the first of two passes has computed it."""
-    import torch
-
     for one, other in zip_longest(before, last):
         if one is None or other is None or one.place != other.place:
             return one or other  # not even the same is computed
+    different = _differing([one.digest for one in before], [one.digest for one in last])
+    return before[different[0]] if different else None
+
+
+def _differing(before: list[Any], now: list[Any]) -> list[int]:
+    """Return the places at which two lists of digests differ; a GPU is waited for once."""
+    import torch
+
     if not before:
-        return None
-    first, second = (torch.stack([one.digest for one in each]) for each in (before, last))
-    different = (first != second).nonzero()
-    return before[int(different[0])] if len(different) else None
+        return []
+    first, second = (torch.stack([one.to(before[0].device) for one in each]) for each in (before, now))
+    return [int(one) for one in (first != second).nonzero()[:, 0]]
 
 
 def _digest(tensor: Any) -> Any:

@@ -164,8 +164,8 @@ class RunRows:
         ]
         if len(named) != 1:
             some = ", ".join(sorted(named or self._rows_of)[:5])
-            count = "no file" if not named else f"{len(named)} files"
-            raise InvalidData(f"{count} of the data is called {file!r}", hint=f"files are called: {some}")
+            count = "no file of the data is" if not named else f"{len(named)} files of the data are"
+            raise InvalidData(f"{count} called {file!r}", hint=f"files are called: {some}")
         if not 0 <= row < self._rows_of[named[0]]:
             rows = self._rows_of[named[0]]
             raise InvalidData(f"{named[0]} has no row {row:,}: it has {rows:,}, counted from 0")

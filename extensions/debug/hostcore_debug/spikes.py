@@ -53,24 +53,40 @@ def spikes(recorded: Mapping[int, RecordedStep], metric: str, factor: float) -> 
 def guilty(rows: Sequence[int], spikes_without: Callable[[Sequence[int]], bool]) -> tuple[list[int], int]:
     """Return the fewest rows found that make a spike, and the number of trials.
 
-    Halves the rows as long as one half alone makes the spike; where neither does, both are needed.
+    Halves the rows as long as one half alone makes the spike; where neither does, both are needed. Where the first half
+    does not, the second is taken for the one that does, which a later trial has to confirm.
 
     :param rows: Of the step.
     :param spikes_without: Returns whether the step still spikes without some of its rows.
     """
     trials = 0
-    suspects = list(rows)
-    while len(suspects) > 1:
-        halves = suspects[: len(suspects) // 2], suspects[len(suspects) // 2 :]
-        for half in halves:
-            others = [one for one in rows if one not in half]
-            trials += 1
-            if spikes_without(others):
-                suspects = half
-                break
+
+    def spikes_with(some: Sequence[int]) -> bool:
+        nonlocal trials
+        trials += 1
+        return spikes_without([one for one in rows if one not in some])
+
+    confirmed = list(rows)
+    while len(confirmed) > 1:
+        first, second = _halves(confirmed)
+        if spikes_with(first):
+            confirmed = first
+        elif not spikes_with(second):
+            break
         else:
-            return suspects, trials
-    return suspects, trials
+            confirmed = second
+            suspects = confirmed
+            while len(suspects) > 1:
+                first, second = _halves(suspects)
+                suspects = first if spikes_with(first) else second
+                confirmed = suspects if suspects is first else confirmed
+            if suspects is confirmed or spikes_with(suspects):
+                return suspects, trials
+    return confirmed, trials
+
+
+def _halves(rows: list[int]) -> tuple[list[int], list[int]]:
+    return rows[: len(rows) // 2], rows[len(rows) // 2 :]
 
 
 def replacements(without: Sequence[int], rows: Sequence[int]) -> Iterator[int]:

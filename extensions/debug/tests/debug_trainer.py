@@ -16,6 +16,8 @@ class Hyperparams:
     unseeded: bool = False
     #: Raise at this step.
     fails_at: int = 0
+    #: Change the loss of this step a little.
+    bent_at: int = 0
     #: Flip a bit in an activation of step 6, so many times, on the last rank.
     flips: int = 0
     learning_rate: float = 0.01
@@ -63,6 +65,8 @@ class Trainer:
         for batch in batches:
             found = state["model"](torch.stack([batch["a"], batch["b"]], dim=1))[:, 0]
             loss = (found - batch["y"]).square().mean() / len(batches)
+            if ctx.hyperparams.bent_at == ctx.run_state.step + 1:
+                loss = loss * (1 + 1e-4)
             if ctx.hyperparams.unseeded:
                 loss = loss * (1 + torch.rand((), generator=_from_the_clock()) * 1e-3)
             loss.backward()

@@ -38,6 +38,8 @@ class BitComparison:
     compared_checkpoints: int
     #: The first step whose metrics differ; or the step of the first checkpoint that differs, which is behind it.
     first_different_step: int | None
+    #: The first step before it that one of them has not recorded, behind all that are equal; None if there is none.
+    first_unrecorded_step: int | None
     #: The first metric that differs there, with both values.
     metric: tuple[str, float | None, float | None] | None
     #: The newest checkpoint before that both have alike; None if there is none.
@@ -78,6 +80,7 @@ def compare_bits(one: RunDirectory, other: RunDirectory) -> BitComparison:
         compared_steps=len(steps),
         compared_checkpoints=len(pairs),
         first_different_step=min(found, default=None),
+        first_unrecorded_step=_first_unrecorded(min(found, default=0), steps, alike),
         metric=metric if metric_step == min(found, default=None) else None,
         last_equal_checkpoint=max(alike, default=None),
         first_different_checkpoint=different[0].step if different else None,
@@ -102,6 +105,12 @@ def _first_metric(
             if name in theirs and is_compared(name) and repr(value) != repr(theirs[name]):
                 return step, (name, value, theirs[name])
     return None, None
+
+
+def _first_unrecorded(different: int, recorded: Sequence[int], alike: Sequence[int]) -> int | None:
+    """Return the first step behind the last equal checkpoint that is not recorded, and before the different one."""
+    known = {*recorded, *alike}
+    return next((step for step in range(max(alike, default=0) + 1, different) if step not in known), None)
 
 
 def _state_of(record: CommitRecord) -> dict[str, str]:

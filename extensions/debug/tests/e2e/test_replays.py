@@ -68,6 +68,20 @@ def test_ranks_that_an_engine_has_started_are_replayed(bench: Any) -> None:
     assert found["replayed"]["equal"]
 
 
+def test_replays_of_two_runs_find_the_first_step_that_differs_between_their_recorded_ones(bench: Any) -> None:
+    for name, bent_at in [("straight", 0), ("bent", 16)]:
+        bench.run(name, metric_every=10, hyperparams={"bent_at": bent_at}, max_steps=30)
+    found = bench.json("compare", "straight", "bent", "--bits", code=1)
+    assert (found["last_equal_checkpoint"], found["first_different_step"]) == (10, 20)
+    shown = bench(["compare", "straight", "bent", "--bits"]).stdout
+    assert "hostcore debug straight --step 11 --until 20 --save" in shown
+    for name in ("straight", "bent"):
+        bench.json("debug", name, "--step", "11", "--until", "20", "--save", f"{name}-again")
+    again = ["straight-again/replay-straight", "bent-again/replay-bent"]
+    found = bench.json("compare", *again, "--bits", code=1)
+    assert (found["first_different_step"], found["details"]) == (16, ["/hyperparams/bent_at"])
+
+
 def test_a_llama_is_replayed(bench: Any) -> None:
     pytest.importorskip("transformers")
     from transformers_workshop import save_tokenizer

@@ -82,7 +82,7 @@ def test_the_step_that_failed_fails_again(bench: Any) -> None:
 
 
 def test_a_job_cannot_use_the_callback_of_the_replay(bench: Any) -> None:
-    callback = {"use": "step-debugger", "first": 1, "last": 1, "folder": str(bench.folder)}
+    callback = {"use": "step-debugger", "first": 1, "last": 1}
     bench.run("used", callbacks=[callback], code=2)
 
 

@@ -146,6 +146,14 @@ def _compare_bits(one: "RunDirectory", other: "RunDirectory", *, as_json: bool) 
             print_table(["TENSOR", "ULP"], shown[:_MOST_TENSORS])
             if len(shown) > _MOST_TENSORS:
                 echo(f"… and {len(shown) - _MOST_TENSORS:,} more: --json lists all")
+        if found.first_unrecorded_step is not None:
+            steps = f"--step {found.first_unrecorded_step} --until {found.first_different_step}"
+            echo(
+                "\nsteps on the way were not recorded; for the first that differs, replay both and compare the replays:"
+            )
+            for each in (one, other):
+                echo(f"  hostcore debug {each.run_id} {steps} --save {each.run_id}-again")
+            echo(f"  hostcore compare {' '.join(f'{e.run_id}-again/replay-{e.run_id}' for e in (one, other))} --bits")
     if not found.equal:
         sys.exit(1)
 
