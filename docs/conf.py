@@ -31,6 +31,7 @@ extensions = [
     "operatorfile",
     "checks",
     "plugins",
+    "search_words",
 ]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 exclude_patterns = ["_build"]
