@@ -61,6 +61,8 @@ def converted(
             hint="name it: --module main:Net, and --datamodule main:Data; or --cli main:cli_main, your program's CLI",
         )
     trainer = config.pop("trainer", None) or {}
+    if not isinstance(trainer, Mapping):
+        raise CannotConvert("trainer is no mapping", file=str(path), hint="give the arguments of Trainer by name")
     job: dict[str, Any] = {"trainer": "lightning"}
     found = as_job(trainer)
     callbacks, of_job = _callbacks(trainer.get("callbacks"), notes)
@@ -121,10 +123,10 @@ def _callbacks(given: Any, notes: list[str]) -> tuple[list[Any], dict[str, Any]]
     job: dict[str, Any] = {}
     own: list[dict[str, Any]] = []
     for one in given if isinstance(given, list) else [given] if given else []:
-        path, init = (one.get("class_path", ""), one.get("init_args") or {}) if isinstance(one, Mapping) else (one, {})
+        path, init = (one.get("class_path"), one.get("init_args")) if isinstance(one, Mapping) else (one, None)
         name = str(path).rpartition(".")[2]
         if name == "ModelCheckpoint":
-            own += _checkpoints(init, job, notes)
+            own += _checkpoints(init if isinstance(init, Mapping) else {}, job, notes)
         elif name == "LearningRateMonitor":
             own.append({"use": "lr-monitor"})
         elif name in _PROGRESS:

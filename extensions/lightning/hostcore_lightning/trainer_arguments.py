@@ -147,7 +147,7 @@ def _devices(accelerator: Any, devices: Any, job: AsJob) -> None:
         devices = [int(one) for one in devices.split(",") if one.strip().isdigit()]
     if kind not in ("auto", "cpu", "cuda", "mps"):
         job.elsewhere["accelerator"] = f'"{kind}" is no device of a job: "device" may be cpu, cuda or mps'
-    elif isinstance(devices, (list, tuple)) and kind in ("auto", "cuda"):
+    elif devices and isinstance(devices, (list, tuple)) and kind in ("auto", "cuda"):
         names = [f"cuda:{one}" for one in devices]
         job.keys.update({"devices": names} if len(names) > 1 else {"device": names[0]})
     elif isinstance(devices, int) and devices > 1:
@@ -161,6 +161,7 @@ def _devices(accelerator: Any, devices: Any, job: AsJob) -> None:
 def _validations(given: Mapping[str, Any], job: AsJob) -> None:
     interval, epochs = given.get("val_check_interval"), given.get("check_val_every_n_epoch", 1)
     accumulate = job.keys.get("accumulate", 1)
+    accumulate = accumulate if isinstance(accumulate, int) and accumulate > 0 else 1
     if given.get("limit_val_batches") == 0:
         job.keys["validate_every"] = 0
         job.keys.pop("sanity_batches", None)

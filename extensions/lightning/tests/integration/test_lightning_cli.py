@@ -172,6 +172,7 @@ def test_callbacks_that_the_job_has_the_like_of_become_its_own(tmp_path: Path) -
     [
         ("model: [", "it is no YAML"),
         ("3", "it holds no mapping"),
+        ("{model: {class_path: a.B}, trainer: 3}", "trainer is no mapping"),
         ("optimizer: {}", "it has no model, data or trainer"),
         ("model: {width: 3}", "model names no class"),
         ("model: {class_path: a.B, init_args: {x: '${data.x}'}}", "refers to other values"),
