@@ -9,7 +9,7 @@ import random
 import sys
 import weakref
 import zlib
-from collections import Counter, OrderedDict, deque
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import repeat
 from types import MethodType
@@ -40,6 +40,8 @@ LIBRARIES: Final = sys.stdlib_module_names | {
 }
 _PLAIN: Final = (bool, int, float, str, bytes, type(None))
 _SETS: Final = {"set": set, "frozenset": frozenset, "deque": deque}
+#: What makes the values of a ``defaultdict``. The place of each is in checkpoints: add at the end.
+_FACTORIES: Final = (None, list, dict, set, int, float, str, deque)
 #: Elements of a container that are compared, and bytes of an array.
 _MOST_ELEMENTS: Final = 10_000
 _MOST_BYTES: Final = 64 << 20
@@ -320,6 +322,9 @@ def _encoded(value: Any, saved: frozenset[int]) -> Any:
         return type(value)(_encoded(one, saved) for one in value)
     if type(value) in (dict, OrderedDict, Counter):
         return type(value)((key, _encoded(one, saved)) for key, one in value.items())
+    if type(value) is defaultdict and value.default_factory in _FACTORIES:
+        factory = _FACTORIES.index(value.default_factory)
+        return {"$default": factory, "$items": {key: _encoded(one, saved) for key, one in value.items()}}
     raise CannotStore(f"it holds a {_kind(value)}")
 
 
@@ -376,6 +381,9 @@ def _container(encoded: Any, present: Any, device: torch.device) -> Any:
                 elements = _elements(encoded[f"${name}"], present, device)
                 return deque(elements, present.maxlen) if isinstance(present, deque) else cls(elements)
         before = present if isinstance(present, dict) else {}
+        if "$default" in encoded:
+            items = {key: _restored(one, before.get(key), device) for key, one in encoded["$items"].items()}
+            return defaultdict(_FACTORIES[encoded["$default"]], items)
         return type(encoded)((key, _restored(one, before.get(key), device)) for key, one in encoded.items())
     if isinstance(encoded, (list, tuple)):
         return type(encoded)(_elements(encoded, present, device))

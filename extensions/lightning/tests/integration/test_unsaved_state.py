@@ -56,7 +56,7 @@ def test_with_capture_off_attributes_are_named_and_not_stored() -> None:
     named = {one.split()[0] for one in warnings}
     assert named == {
         *("module.steps", "module.hidden", "module.recent", "module.bank", "module.schedules['weight'].calls"),
-        *("module.teacher", "module.rng", "module.draws", "module.seen"),
+        *("module.teacher", "module.rng", "module.draws", "module.seen", "module.losses"),
     }
 
 
