@@ -141,6 +141,8 @@ def _debug(directory: "RunDirectory", options: _Options) -> None:
     if options.save is not None and options.save.exists():
         raise HostcoreError(f"{options.save} exists already", hint="--save makes a folder: name a new one")
     rows = _rows_of(directory, needed=bool(options.without))
+    if rows is not None:
+        rows.check_rank(options.rank)
     replaced: list[int] = []
     if options.without and rows is not None:
         numbers = rows.numbers(step).tolist()

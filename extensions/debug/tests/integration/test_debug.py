@@ -97,6 +97,7 @@ def test_a_job_cannot_use_the_callback_of_the_replay(bench: Any) -> None:
         (["--step", "41"], "has no step 41"),
         (["--step", "3", "--until", "999"], "has no step 999"),
         (["--step", "3", "--save", "runs"], "runs exists already"),
+        (["--step", "3", "--rank", "1"], "no rank 1"),
         (["--spikes", "--metric", "x"], "recorded no 'x'"),
         (["--step", "5", "--bisect-rows"], "is no spike"),
     ],
