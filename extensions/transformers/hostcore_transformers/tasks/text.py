@@ -14,6 +14,7 @@ from hostcore_transformers.hyperparams import Hyperparams
 from hostcore_transformers.loss import IGNORED, summed_loss
 from hostcore_transformers.packing import Separation, find_separation, pack_texts
 from hostcore_transformers.questions import Questions
+from hostcore_transformers.spans import Spans
 from hostcore_transformers.tasks.labels import Classes, Classification
 from hostcore_transformers.tasks.processors import Processors
 from hostcore_transformers.tasks.task import Batch, Task, perplexity
@@ -113,13 +114,16 @@ class TokenClassification(Task):
     auto = "AutoModelForTokenClassification"
     adapters = "TOKEN_CLS"
     head = ("classifier", "score")
-    summed = ("right",)
+    summed: tuple[str, ...] = ("right",)
     finds_tokens = True
     hint = "see that rows have words"
 
     def __init__(self, hyperparams: Hyperparams, processors: Processors) -> None:
         super().__init__(hyperparams, processors)
         self.classes = Classes(hyperparams)
+        self._spans = Spans(hyperparams.classes) if Spans.are_marked_by(hyperparams.classes) else None
+        if self._spans is not None:
+            self.summed = ("right", "right_spans", "found_spans", "spans")
 
     def columns(self) -> Mapping[str, Column]:
         words = Column(lambda kind: is_list(kind) and is_text(kind.value_type), "words are lists of strings")
@@ -158,11 +162,21 @@ class TokenClassification(Task):
         return [[self.classes.number(one) for one in row] for row in labels]
 
     def scores(self, outputs: Any, batch: Batch) -> Tensor:
-        right: Tensor = (outputs.logits.argmax(-1) == batch.labels).sum()
-        return right.view(1)
+        found = outputs.logits.argmax(-1)
+        right = (found == batch.labels).sum().view(1)
+        return right if self._spans is None else torch.cat([right, self._spans.count(found, batch.labels)])
 
     def metrics(self, loss: float, predicted: int, sums: Mapping[str, float]) -> Mapping[str, float]:
-        return {"accuracy": sums["right"] / predicted}
+        accuracy = {"accuracy": sums["right"] / predicted}
+        if self._spans is None:
+            return accuracy
+        right, found, there = (sums[name] for name in ("right_spans", "found_spans", "spans"))
+        return {
+            **accuracy,
+            "precision": right / max(found, 1.0),
+            "recall": right / max(there, 1.0),
+            "f1": 2 * right / max(found + there, 1.0),
+        }
 
 
 class QuestionAnswering(Task):
