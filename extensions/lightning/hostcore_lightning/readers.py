@@ -257,8 +257,8 @@ class StreamReader(LoaderReader):
 
     @property
     def unit(self) -> str:  # type: ignore[override]
-        """Name of what is counted, and how a resume finds its place."""
-        return self._noun if self._states is None else f"{self._noun}, whose state_dict is in the checkpoints"
+        """Name of what is counted."""
+        return self._noun if self._states is None else f"{self._noun}, which has a state_dict"
 
     @property
     def count(self) -> int:
@@ -311,15 +311,17 @@ class StreamReader(LoaderReader):
 
     def _is_noted(self, batch: Any, states: StreamStates) -> bool:
         """Note a batch; return False if it is not the one that came here before."""
-        found = states.note(self._place, batch)
-        if self._expected.pop(self._place, found) != found:
-            self._warn(
-                f"{type(states.source).__name__} gives other batches behind load_state_dict than before: its pass is "
-                "read from the beginning"
-            )
-            return False
+        if not states.is_lost or self._place in self._expected:
+            found = states.note(self._place, batch)
+            if self._expected.pop(self._place, found) != found:
+                self._warn(
+                    f"{type(states.source).__name__} gives other batches behind load_state_dict than before: its pass "
+                    "is read from the beginning"
+                )
+                return False
         if (self._place + 1) % EVERY == 0:
-            states.take(self._epoch, self._turn, self._place)
+            if not states.is_lost:
+                states.take(self._epoch, self._turn, self._place)
             self._seed_next = _seed_of(self._seed, self._epoch, self._turn, self._place)
         return True
 

@@ -5,6 +5,7 @@ it; they are read again, and where one differs, the pass is read from its beginn
 """
 
 import hashlib
+import threading
 from collections import deque
 from collections.abc import Mapping
 from copy import deepcopy
@@ -35,6 +36,10 @@ class StreamStates:
     _taken: deque[dict[str, Any]] = attrs.field(init=False, factory=lambda: deque(maxlen=_MOST))
     #: By the number of the batch, of the epoch that is read.
     _digests: dict[int, str] = attrs.field(init=False, factory=dict)
+    #: A state could not be taken, or not be stored: there are no more.
+    is_lost: bool = attrs.field(init=False, default=False)
+    #: A checkpoint is written while batches are read ahead.
+    _lock: threading.Lock = attrs.field(init=False, factory=threading.Lock)
 
     def begin(self, state: Any) -> None:
         """Put the source where a pass begins, or, if a state is given, where it was taken."""
@@ -43,13 +48,16 @@ class StreamStates:
 
     def clear(self) -> None:
         """Forget the states: another epoch is read, or the same one again."""
-        self._taken.clear()
-        self._digests.clear()
+        with self._lock:
+            self._taken.clear()
+            self._digests.clear()
 
     def note(self, number: int, batch: Any) -> str:
         """Note a batch that was read; return its digest."""
-        self._digests[number] = digest(batch)
-        return self._digests[number]
+        found = digest(batch)
+        with self._lock:
+            self._digests[number] = found
+        return found
 
     def take(self, epoch: int, turn: int, number: int, *, state: Any = None) -> None:
         """Take the state behind a batch, if a checkpoint can hold it.
@@ -60,18 +68,22 @@ class StreamStates:
             try:
                 state = encoded(self.source.state_dict())
             except Exception:  # noqa: BLE001 - CannotStore, or the source's own: the pass is read from its beginning
+                self.is_lost = True
+                self.clear()
                 return
-        self._taken.append({"epoch": epoch, "turn": turn, "number": number, "state": state})
-        oldest = self._taken[0]["number"]
-        self._digests = {key: one for key, one in self._digests.items() if key > oldest}
+        with self._lock:
+            self._taken.append({"epoch": epoch, "turn": turn, "number": number, "state": state})
+            oldest = self._taken[0]["number"]
+            self._digests = {key: one for key, one in self._digests.items() if key > oldest}
 
     def before(self, epoch: int, number: int) -> dict[str, Any] | None:
         """Return the last state before a batch with the digests between; None: there is none with a batch between."""
-        fit = [one for one in self._taken if one["epoch"] == epoch and one["number"] + 1 < number]
-        if not fit:
-            return None
-        digests = [self._digests[one] for one in range(fit[-1]["number"] + 1, number)]
-        return {**fit[-1], "digests": digests}
+        with self._lock:
+            fit = [one for one in self._taken if one["epoch"] == epoch and one["number"] + 1 < number]
+            if not fit:
+                return None
+            digests = [self._digests[one] for one in range(fit[-1]["number"] + 1, number)]
+            return {**fit[-1], "digests": digests}
 
 
 def states_of(source: Any, *, goes_back: bool) -> StreamStates | None:
@@ -82,9 +94,13 @@ def states_of(source: Any, *, goes_back: bool) -> StreamStates | None:
     has_both = callable(getattr(source, "state_dict", None)) and callable(getattr(source, "load_state_dict", None))
     if not has_both or isinstance(source, torch.nn.Module):
         return None
+    if not goes_back:
+        return StreamStates(source)
     try:
-        return StreamStates(source, first=deepcopy(source.state_dict()) if goes_back else None)
-    except Exception:  # noqa: BLE001 - one that takes arguments, for instance
+        first = source.state_dict()
+        encoded(first)
+        return StreamStates(source, first=deepcopy(first))
+    except Exception:  # noqa: BLE001 - it takes arguments, or holds what a checkpoint cannot, for instance
         return None
 
 

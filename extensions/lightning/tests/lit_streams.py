@@ -45,6 +45,13 @@ class Forgetful(Counted):
         yield from buffer
 
 
+class Unstorable(Counted):
+    """Has a state that no checkpoint holds, once it was read."""
+
+    def state_dict(self):
+        return {"place": self.place, "lock": Path() if self.place else None}
+
+
 class Stateful(user_modules.Data):
     dataset = Counted
 
@@ -54,6 +61,10 @@ class Stateful(user_modules.Data):
 
 class Forgets(Stateful):
     dataset = Forgetful
+
+
+class Lost(Stateful):
+    dataset = Unstorable
 
 
 class Nodes(user_modules.Data):

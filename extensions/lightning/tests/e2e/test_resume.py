@@ -136,4 +136,4 @@ def test_a_killed_stream_goes_on_from_its_own_state(tmp_path: Path) -> None:
     assert len((tmp_path / "read.txt").read_text()) < 2 * (170 - 127) + 40  # of 400: from the state behind batch 128
     code, said = by_command(tmp_path, "verify", "runs/killed")
     assert code == 0, said
-    assert "batches of the iterable dataset, whose state_dict is in the checkpoints" in said
+    assert "batches of the iterable dataset, which has a state_dict" in said

@@ -287,7 +287,7 @@ def test_a_stream_goes_on_from_its_state_if_that_gives_the_same_batches_again(
     monkeypatch.chdir(tmp_path)
     whole, warned = of_streams(data), []
     unit = whole.sections()["dataset"]["unit"]
-    assert unit.endswith(", whose state_dict is in the checkpoints")
+    assert unit.endswith(", which has a state_dict")
     assert whole.stream_state(0, 5) is None
     batches = [whole.batch([number], "train") for number in range(250)]  # more than a pass: it has 200
     for place in (150, 230):
@@ -306,6 +306,19 @@ def test_a_stream_goes_on_from_its_state_if_that_gives_the_same_batches_again(
     assert [f"{data}" for one in warned if "gives other batches behind load_state_dict" in one] == [data] * 2 * warnings
     assert torch.equal(other.batch([0], "train", epoch=1)[0], whole.batch([0], "train", epoch=1)[0])
     assert other.stream_state(0, 100) is None
+
+
+def test_a_stream_whose_state_no_checkpoint_holds_is_read_from_its_beginning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    whole = of_streams("Lost")
+    first = [whole.batch([number], "train", epoch=0) for number in range(150)]
+    second = [whole.batch([number], "train", epoch=1) for number in range(150)]
+    assert whole.stream_state(1, 150) is None
+    for epoch, batches in ((0, first), (1, second)):
+        found = of_streams("Lost").batch([149], "train", epoch=epoch)
+        assert torch.equal(found[0], batches[149][0])
 
 
 def test_rows_of_a_stateful_loader_are_read_by_number() -> None:
