@@ -120,10 +120,18 @@ def _check(module: LightningModule, ctx: StepContext, hyperparams: Hyperparams) 
             f"{name} optimizes by hand, and the job accumulates {ctx.job.accumulate} batches for it",
             hint='remove "accumulate": the module decides itself when an optimizer makes a step',
         )
-    if hyperparams.gradient_clip_val is not None:
+    check_clipping(module, hyperparams)
+
+
+def check_clipping(module: LightningModule, hyperparams: Hyperparams) -> None:
+    """Check that gradients which the job has clipped are those of automatic optimization.
+
+    :raises CannotRun: The module optimizes by hand.
+    """
+    if hyperparams.gradient_clip_val is not None and not module.automatic_optimization:
         raise CannotRun(
             "/gradient_clip_val",
-            f"{name} optimizes by hand, and gradients are clipped for automatic optimization alone",
+            f"{type(module).__name__} optimizes by hand, and gradients are clipped for automatic optimization alone",
             hint="call self.clip_gradients(optimizer, gradient_clip_val=…) in training_step",
         )
 

@@ -45,13 +45,15 @@ class LightningTrainer:
 
         ``prepare_data`` is called here, by one process of a machine.
         """
-        from hostcore_lightning.configuring import check_parts
+        from hostcore_lightning.configuring import check_clipping, check_parts
         from hostcore_lightning.data import brings_data
 
         check_parts(self.settings_of(hyperparams), seed=ctx.seed)
         if not brings_data(self.settings_of(hyperparams), seed=ctx.seed):
             return None
         loaders = self._data(hyperparams, ctx.seed, ctx.rank, ctx.world_size)
+        if loaders.datamodule is None:  # a module that is made for its loaders
+            check_clipping(loaders.owner, self.settings_of(hyperparams))
         loaders.prepare(ctx.cache_dir)
         self._is_prepared = True
         return loaders.sections()

@@ -251,6 +251,15 @@ class ByHand(Plain):
         return loss
 
 
+class ByHandAlone(ByHand):
+    """With loaders of its own."""
+
+    def train_dataloader(self):
+        data = Data()
+        data.setup("fit")
+        return data.train_dataloader()
+
+
 class ByHandPlain(ByHand):
     """A step for every batch, where the mean over the rows of two ranks is that over all rows."""
 

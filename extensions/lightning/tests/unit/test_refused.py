@@ -58,6 +58,9 @@ def test_a_module_that_lacks_something(module: str, job: Job | None, says: str) 
     assert error.hint
     # Nor does the host clip the gradients of a module that optimizes by hand.
     assert refused(context("ByHand", gradient_clip_val=1.0)).pointer == "/gradient_clip_val"
+    with pytest.raises(CannotRun, match="ByHandAlone optimizes by hand") as validated:
+        LightningTrainer().data_sections(context("ByHandAlone", gradient_clip_val=1.0).hyperparams, DataContext())
+    assert validated.value.pointer == "/gradient_clip_val"
 
 
 @pytest.mark.parametrize(
