@@ -11,8 +11,9 @@ from torchmdnet.module import LNNP
 from torchmdnet.scripts.train import get_args
 
 SETTINGS = [
-    "train", "--model", "tensornet", "--embedding-dimension", "8", "--num-layers", "1", "--num-rbf", "8", "--max-z", "10",
-    "--y-weight", "1", "--neg-dy-weight", "0", "--derivative", "false", "--log-dir", "logs", "--lr-warmup-steps", "0",
+    "train", "--model", "tensornet", "--embedding-dimension", "8", "--num-layers", "1", "--num-rbf", "8",
+    "--max-z", "10", "--y-weight", "1", "--neg-dy-weight", "0", "--derivative", "false", "--log-dir", "logs",
+    "--lr-warmup-steps", "0",
 ]  # fmt: skip
 
 

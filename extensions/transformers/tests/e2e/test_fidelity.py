@@ -119,9 +119,6 @@ def their_model(folder: Path, way: str) -> Any:
 @pytest.mark.parametrize("way", WIDER)
 def test_other_ways_have_the_losses_of_transformers_trainer(workshop: Any, way: str) -> None:
     """On the batches of the job: the masks and blocks of others are theirs."""
-
-    if way == "8-bit":
-        pytest.importorskip("bitsandbytes")
     torch.set_num_threads(1)
     settings, keys, arguments = WIDER[way]
     bert = {**BERT, **QUIET}

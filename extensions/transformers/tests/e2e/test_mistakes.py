@@ -1,6 +1,5 @@
 """The usual mistakes: one clear error each, that says where, and no traceback."""
 
-import importlib.util
 import json
 import os
 import shutil
@@ -34,7 +33,6 @@ CASES = {
         "/hyperparams/schedule_options",
         'the schedule "cosine_with_min_lr" does not take them',
     ),
-    "no library of the optimizer": ({"optimizer": "lion_8bit"}, "/hyperparams/optimizer", "needs bitsandbytes"),
     "no option of the optimizer": (
         {"optimizer": "sgd", "optimizer_options": {"momentun": 0.9}},
         "/hyperparams/optimizer_options",
@@ -176,8 +174,6 @@ def prepared(workshop: Any) -> Any:
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_mistake_is_one_clear_error(prepared: Any, case: str) -> None:
-    if case == "no library of the optimizer" and importlib.util.find_spec("bitsandbytes"):
-        pytest.skip("it is installed")
     hyperparams, pointer, message = CASES[case]
     finished = prepared.run(f"mistake-{list(CASES).index(case)}", hyperparams, **KEYS.get(case, {}))
     assert finished.code in {1, 2}, finished.output

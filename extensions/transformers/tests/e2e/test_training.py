@@ -59,8 +59,6 @@ RANKED = {
 
 @pytest.mark.parametrize("way", [*WAYS, *RANKED])
 def test_a_run_that_was_killed_goes_on_bit_for_bit(workshop: Any, way: str) -> None:
-    if way == "8-bit":
-        pytest.importorskip("bitsandbytes")
     workshop.model("llama", LLAMA)
     keys = {**SHUFFLED, "max_steps": 12, "checkpoint_every": 4, "keep_checkpoints": 9}
     if way in RANKED:
