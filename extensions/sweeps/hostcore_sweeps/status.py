@@ -307,7 +307,7 @@ def ranked(status: SweepStatus) -> list[TrialRow]:
 
 
 def job_of_trial(status: SweepStatus, number: int | None = None) -> dict[str, Any]:
-    """The job of a trial as a job of its own, with absolute paths.
+    """The job of a trial as a job of its own: with absolute paths, and without a run id, which may have been used.
 
     :param number: Of the best trial if not given.
     :raises HostcoreError: ``sweep.trial`` when there is none.
@@ -319,6 +319,7 @@ def job_of_trial(status: SweepStatus, number: int | None = None) -> dict[str, An
         raise HostcoreError(f"there is no trial {number}: there are {len(status.trials)}", code="sweep.trial")
     sweep = status.sweep
     document = sweep.with_values(status.trials[number].values)
+    document.pop("run_id", None)
     return with_absolute_paths(document, sweep.job_dir)
 
 

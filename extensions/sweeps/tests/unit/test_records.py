@@ -35,7 +35,7 @@ LR = "/hyperparams/lr"
 
 
 def sweep_of(**keys: Any) -> Sweep:
-    return recorded_sweep.walk(job={"trainer": "tiny", "max_steps": 3, "weights": "w.bin"}, **keys)
+    return recorded_sweep.walk(job={"trainer": "tiny", "run_id": "base", "max_steps": 3, "weights": "w.bin"}, **keys)
 
 
 @pytest.fixture
@@ -154,11 +154,12 @@ def test_the_best_is_the_first_of_equals_and_a_front_of_several_objectives(
     assert best_of(rows, sweep.spec.objectives[:1]) == [0]
 
 
-def test_the_job_of_a_trial_has_absolute_paths(folder: SweepFolder, records: RecordLog) -> None:
+def test_the_job_of_a_trial_has_absolute_paths_and_no_run_id_that_was_used(folder: SweepFolder, records: RecordLog) -> None:
     trial(records, 0, 1.0, lr=0.25)
     job = job_of_trial(read_status(folder), 0)
     assert job["hyperparams"] == {"lr": 0.25}
     assert job["weights"] == str(Path.cwd() / "w.bin")
+    assert "run_id" not in job
 
 
 def test_limits_of_an_edited_file_hold_and_trials_that_were_added_stay(folder: SweepFolder, tmp_path: Path) -> None:
