@@ -41,6 +41,7 @@ EXTRAS: Final[Mapping[tuple[str, str], str]] = MappingProxyType(
         ("data_source", "indices"): "lightning",
         ("data_source", "lance"): "lance",
         ("data_source", "torch"): "torch",
+        ("function", "merge_adapters"): "transformers",
         ("function", "plot_loss"): "inspect",
         ("function", "sweep"): "sweeps",
         ("run client", "http"): "service",
