@@ -234,6 +234,13 @@ class Hyperparams:
         default=0.15, metadata={"help": "For `masked-lm`: the share of tokens to be predicted."}
     )
 
+    torch_compile: bool = attrs.field(
+        default=False,
+        metadata={
+            "help": "Compile the model by `torch.compile`, for any shape of a batch: the first step takes a minute more, "
+            "the others less. On a CPU it needs a C++ compiler."
+        },
+    )
     label_smoothing: Annotated[float, Ge(0), Lt(1)] = attrs.field(
         default=0.0,
         metadata={

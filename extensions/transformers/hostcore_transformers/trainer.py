@@ -90,6 +90,10 @@ class TransformersTrainer:
         hyperparams = self.settings(ctx)
         model = build_model(hyperparams, self._own_task(ctx), ctx)
         model.train()
+        if hyperparams.torch_compile:
+            # For any shape from the first batch on: kernels of a shape that recurs would be made at other steps behind
+            # a resume, and may add in another order.
+            model.compile(dynamic=True)
         if ctx.world_size == 1:
             model.to(ctx.device)
         else:  # from the CPU, block by block: with fsdp2 no device ever has the whole model

@@ -21,6 +21,7 @@ WAYS = {
     "packed": {"config": DROPPING, "packing": True},
     "packed-texts": {"config": DROPPING, "packing": "texts", "messages_column": "messages", "learn_from": "answers"},
     "chat": {"messages_column": "messages", "gradient_checkpointing": True},
+    "compiled": {"config": DROPPING, "torch_compile": True},
     "template": {
         "messages_column": "json",
         "learn_from": "answers",
