@@ -237,7 +237,7 @@ class Hyperparams:
     torch_compile: bool = attrs.field(
         default=False,
         metadata={
-            "help": "Compile the model by `torch.compile`, for any shape of a batch: the first step takes a minute more, "
+            "help": "Compile the model by `torch.compile`, for any shape of a batch: the first step takes longer, "
             "the others less. On a CPU it needs a C++ compiler."
         },
     )

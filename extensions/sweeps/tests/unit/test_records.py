@@ -154,7 +154,7 @@ def test_the_best_is_the_first_of_equals_and_a_front_of_several_objectives(
     assert best_of(rows, sweep.spec.objectives[:1]) == [0]
 
 
-def test_the_job_of_a_trial_has_absolute_paths_and_no_run_id_that_was_used(folder: SweepFolder, records: RecordLog) -> None:
+def test_the_job_of_a_trial_has_absolute_paths_and_no_run_id(folder: SweepFolder, records: RecordLog) -> None:
     trial(records, 0, 1.0, lr=0.25)
     job = job_of_trial(read_status(folder), 0)
     assert job["hyperparams"] == {"lr": 0.25}
