@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
@@ -123,6 +124,9 @@ def replay(directory: RunDirectory, request: ReplayRequest, scratch: Path) -> Re
     """
     begun_from = _checkpoint_before(directory, request.step)
     record = RunRecord.read(directory.record)
+    if request.pdb and record.job.get("environment"):
+        message = "--pdb runs the step in this process, and the job has an environment of its own"
+        raise HostcoreError(message, hint="--debugpy PORT waits for an editor; add debugpy to the environment")
     copy = RunDirectory(scratch / f"replay-{directory.run_id}")  # what an ended run owes is of its id
     copy.make()
     settings = {
@@ -221,7 +225,12 @@ def _link_or_copy(source: str, target: str) -> str:
 def _train(copy: RunDirectory, request: ReplayRequest) -> Mapping[str, Any]:
     """Resume the copy, and return the result that the command prints."""
     command = [sys.executable, "-m", "hostcore", "resume", str(copy.path), "--runs-dir", str(copy.path.parent)]
-    environment = {**os.environ, FOLDER_VARIABLE: str(copy.path.parent)}
+    paths = [_package_in(copy.path.parent), os.environ.get("PYTHONPATH", "")]
+    environment = {
+        **os.environ,
+        FOLDER_VARIABLE: str(copy.path.parent),
+        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+    }
     if request.pdb:
         ended = subprocess.run([*command, "--in-process", "--quiet"], env=environment, check=False)
         if ended.returncode == LEFT:
@@ -232,6 +241,18 @@ def _train(copy: RunDirectory, request: ReplayRequest) -> Mapping[str, Any]:
         return dict(orjson.loads(done.stdout))
     except (orjson.JSONDecodeError, ValueError):
         return {}
+
+
+def _package_in(folder: Path) -> str:
+    """Lay this package into a folder for the import path: the job's environment may lack it."""
+    own, package = folder / "packages", Path(__file__).parent
+    distribution = metadata.distribution("hostcore-debug")
+    shutil.copytree(package, own / package.name, ignore=shutil.ignore_patterns("__pycache__"))
+    notes = own / f"{package.name}-{distribution.version}.dist-info"
+    notes.mkdir()
+    for name in ("METADATA", "entry_points.txt"):
+        (notes / name).write_text(distribution.read_text(name) or "")
+    return str(own)
 
 
 def _failure(end: Mapping[str, Any], copy: RunDirectory) -> HostcoreError:

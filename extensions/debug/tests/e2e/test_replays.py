@@ -6,6 +6,7 @@ import pty
 import random
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,17 @@ def test_an_unchanged_lightning_module_is_replayed(bench: Any, monkeypatch: pyte
     # The optimizer computes them itself, by a closure: those of the step before are still there when it begins.
     first, second = (bench.json("debug", "lightning", "--step", step)["gradients"] for step in ("21", "22"))
     assert first != second
+
+
+def test_a_job_is_replayed_in_an_environment_of_its_own_that_lacks_this_package(bench: Any, tmp_path: Path) -> None:
+    place = tmp_path / "environment"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", place], check=True)
+    (folder,) = place.glob("lib/*/site-packages")
+    for one in Path(sysconfig.get_path("purelib")).iterdir():
+        if "hostcore_debug" not in one.name:
+            (folder / one.name).symlink_to(one)
+    bench.run("apart", environment={"interpreter": str(place / "bin/python")}, max_steps=12)
+    assert bench.json("debug", "apart", "--step", "9")["replayed"]["equal"]
 
 
 def test_ranks_that_an_engine_has_started_are_replayed(bench: Any) -> None:
