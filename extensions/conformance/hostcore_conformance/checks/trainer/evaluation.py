@@ -3,7 +3,7 @@
 import contextlib
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -286,6 +286,10 @@ class _Repeating:
     @property
     def batch_size(self) -> int:
         return int(self.feed.batch_size)
+
+    @property
+    def parts(self) -> Mapping[str, int]:
+        return dict(self.feed.parts)
 
     def batches(self, **options: Any) -> Iterator[Any]:
         repeated = None
