@@ -81,10 +81,10 @@ SAVED = {"datasets": save_datasets, "delta": save_delta, "duckdb": save_duckdb, 
 
 
 class Numbers:
-    """A map-style dataset, as one by import path."""
+    """A map-style dataset, as one by import path: of three shards."""
 
     def __len__(self) -> int:
-        return ROWS
+        return 20_000
 
     def __getitem__(self, index: int) -> int:
         return index
@@ -126,4 +126,4 @@ def lance_example() -> Any:
 
 def torch_example() -> Any:
     """The rows of this source are the numbers of the items."""
-    return Example({"use": "source_examples:Numbers"}, pa.table({"index": pa.array(range(ROWS), pa.int64())}))
+    return Example({"use": "source_examples:Numbers"}, pa.table({"index": pa.array(range(len(Numbers())), pa.int64())}))
