@@ -94,8 +94,8 @@ class _Cutter:
 
     def at(self, start: int) -> dict[str, torch.Tensor]:
         """Return the tensors of the batch from a row on."""
-        place = (start - self._start) // self._size
-        if not 0 <= place < self._count:
+        place, between = divmod(start - self._start, self._size)
+        if between or not 0 <= place < self._count:
             self._start, self._count = start, min(_CUT_AT_ONCE, (self._num_rows - start) // self._size)
             shape, place = (self._count, self._size), 0
             rows = self._count * self._size
