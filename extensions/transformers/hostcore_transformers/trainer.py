@@ -1,6 +1,8 @@
 """The trainer ``transformers``."""
 
 import math
+import os
+import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -91,6 +93,7 @@ class TransformersTrainer:
         model = build_model(hyperparams, self._own_task(ctx), ctx)
         model.train()
         if hyperparams.torch_compile:
+            _require_compiler(ctx.device)
             # For any shape from the first batch on: kernels of a shape that recurs would be made at other steps behind
             # a resume, and may add in another order.
             model.compile(dynamic=True)
@@ -337,3 +340,11 @@ def dealt(remainders: Sequence[Tensor]) -> Tensor:
     """Return this rank's remaining tokens: its own and, with fewer ranks than before, those of lost ranks."""
     rank, ranks = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
     return torch.cat([torch.empty(0, dtype=torch.int64), *remainders[rank::ranks]])
+
+
+def _require_compiler(device: torch.device | str) -> None:
+    """:raises InvalidSettings: The kernels of a CPU cannot be compiled."""
+    compiler = os.environ.get("CXX", "g++")
+    if torch.device(device).type == "cpu" and shutil.which(compiler) is None:
+        message = f"on a CPU it needs a C++ compiler, and there is no {compiler}"
+        raise InvalidSettings("/torch_compile", message, hint="install g++, or name another compiler in CXX")

@@ -182,6 +182,14 @@ def test_a_mistake_is_one_clear_error(prepared: Any, case: str) -> None:
     assert "Traceback" not in finished.output
 
 
+def test_without_a_compiler_nothing_is_compiled(prepared: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    finished = prepared.run("compiler", {"config": LLAMA, "torch_compile": True})
+    assert finished.code == 2, finished.output
+    assert "at: /hyperparams/torch_compile" in finished.output
+    assert "Traceback" not in finished.output
+
+
 CODE = """
 import pathlib
 pathlib.Path("it-ran").touch()
